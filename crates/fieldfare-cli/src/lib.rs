@@ -1,0 +1,1 @@
+//! The `fieldfare` command as a library, so that everything but `main` is testable.

@@ -1,0 +1,2 @@
+//! The `fieldfare` command.
+fn main() {}

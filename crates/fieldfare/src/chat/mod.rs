@@ -1,0 +1,1 @@
+//! Messages to token ids, and model output back to content, reasoning and tool calls.

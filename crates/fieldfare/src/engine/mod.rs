@@ -1,0 +1,1 @@
+//! The engine: opens a model directory, owns sessions, runs the token loop.

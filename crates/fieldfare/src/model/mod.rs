@@ -1,0 +1,34 @@
+//! The forward pass: configuration, weights, KV cache, attention, experts, head.
+
+use crate::Result;
+use std::ops::ControlFlow;
+
+/// What the token loop needs from a model. `model::Runner` implements it; tests script it.
+///
+/// Positions count from 0; the KV cache holds the ids fed so far. Logits are soft-capped float32, one for each
+/// vocabulary entry; the slice handed out is the model's own scratch and may be changed by the caller (masks,
+/// penalties) until the next call.
+pub trait Forward {
+    /// Number of logits.
+    fn vocab_size(&self) -> usize;
+    /// Ids in the KV cache: the position that the next id gets.
+    fn position(&self) -> usize;
+    /// Largest value that [`Forward::position`] may reach.
+    fn max_context(&self) -> usize;
+    /// Feeds prompt ids in chunks and returns the logits after the last one. `progress` gets the number of
+    /// these ids done so far, at least once a layer-chunk; `Break` ends with [`crate::Error::Cancelled`] and leaves the
+    /// cache as far as whole chunks got. `ids` must not be empty and must fit the context
+    /// ([`crate::Error::ContextFull`] otherwise, before any work).
+    fn prefill(&mut self, ids: &[u32], progress: &mut dyn FnMut(usize) -> ControlFlow<()>) -> Result<&mut [f32]>;
+    /// Feeds one generated id and returns the logits after it.
+    fn decode(&mut self, id: u32) -> Result<&mut [f32]>;
+    /// Like [`Forward::prefill`], but hands out the logits after every id (index into `ids`, logits).
+    fn prefill_each(
+        &mut self,
+        ids: &[u32],
+        each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
+    ) -> Result<()>;
+    /// Drops what was fed from position `len` on, or everything when the rings no longer hold what `len` needs.
+    /// Returns the position after it: `len` or 0.
+    fn rewind(&mut self, len: usize) -> usize;
+}

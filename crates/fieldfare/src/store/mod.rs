@@ -1,0 +1,1 @@
+//! The expert store: slots, replacement policy, reads from the layer files.

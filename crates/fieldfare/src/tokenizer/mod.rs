@@ -1,0 +1,1 @@
+//! The Gemma 4 BPE tokenizer: compiled form, encoding, streaming decoding.
