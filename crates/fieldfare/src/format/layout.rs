@@ -257,7 +257,7 @@ impl Raw {
             match key {
                 "layers" => layers = Some(read_layers(cursor, &mut blobs)?),
                 "expertStride" | "numLayers" | "expertsPerLayer" => {
-                    top.push((key.to_owned(), cursor.value()?));
+                    top.push((key.to_owned(), cursor.leaf()?));
                 }
                 _ => cursor.skip()?,
             }
@@ -286,7 +286,7 @@ fn read_layers<'a>(cursor: &mut Cursor<'a>, blobs: &mut Blobs<'a>) -> Result<Vec
         cursor.object(|cursor, key| {
             match key {
                 "experts" => experts = Some(read_experts(cursor, &at, blobs)?),
-                "layer" | "file" => small.push((key.to_owned(), cursor.value()?)),
+                "layer" | "file" => small.push((key.to_owned(), cursor.leaf()?)),
                 _ => cursor.skip()?,
             }
             Ok(())
@@ -316,7 +316,7 @@ fn read_experts<'a>(cursor: &mut Cursor<'a>, layer: &str, blobs: &mut Blobs<'a>)
             match key {
                 "tensors" => blob = Some(blobs.read(cursor, &|| format!("{layer}.experts[{i}].tensors"))?),
                 "expert" | "physicalRank" | "offset" | "size" => {
-                    small.push((key.to_owned(), cursor.value()?));
+                    small.push((key.to_owned(), cursor.leaf()?));
                 }
                 _ => cursor.skip()?,
             }

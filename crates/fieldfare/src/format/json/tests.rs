@@ -62,6 +62,8 @@ fn malformed_text_is_refused() {
         assert!(message.contains("duplicate key"), "{message}");
     }
     assert!(read(&"[".repeat(100_000)).unwrap_err().to_string().contains("nested too deeply"));
+    let wide = format!("[{}0]", "0,".repeat(1 << 19));
+    assert!(parse("doc", wide.as_bytes(), 4 << 20).unwrap_err().to_string().contains("too many values"));
     assert!(parse("doc", b"\xff", 9).is_err());
     assert!(parse("doc", b"[1, 2]", 5).unwrap_err().to_string().contains("limit of 5"));
     assert!(parse("doc", b"[1,2]", 5).is_ok(), "exactly at the cap");

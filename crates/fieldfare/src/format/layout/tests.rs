@@ -185,6 +185,12 @@ fn documents_that_are_no_layout() {
     ] {
         assert!(ExpertLayout::parse(text.replacen(from, to, 1).as_bytes(), Layout::V1).is_err(), "{from}");
     }
+    let wide = format!("{{\"expertStride\":[{}0]}}", "0,".repeat(1 << 20));
+    let message = ExpertLayout::parse(wide.as_bytes(), Layout::V1).unwrap_err().to_string();
+    assert!(
+        message.contains("expertStride: expected a positive multiple of 16384, found an array"),
+        "{message}"
+    );
     let deep = format!("{{\"unknown\":{}", "[".repeat(1 << 20));
     assert!(ExpertLayout::parse(deep.as_bytes(), Layout::V1).is_err());
 }

@@ -30,7 +30,9 @@ pub(in crate::format) fn build(root: &Path, layout: Layout) -> Manifest {
     let mut weights = index.encode().unwrap();
     weights.extend((0..index.resident_size).map(|i| ((i * 2_654_435_761) >> 16) as u8));
     let experts = plan::expert_layout(&arch, 4, layout).unwrap();
-    let blob: Vec<u8> = (0..experts.file_bytes().unwrap()).map(|i| ((i * 40_503) >> 8) as u8).collect();
+    let used = experts.expert_parts(0, &arch, 4, layout).unwrap().used() as u64;
+    let byte = |i: u64| if i % experts.expert_stride < used { ((i * 40_503) >> 8) as u8 } else { 0 };
+    let blob: Vec<u8> = (0..experts.file_bytes().unwrap()).map(byte).collect();
     let mut files = BTreeMap::new();
     let mut write = |path: &str, bytes: &[u8]| {
         let target = root.join(path);
