@@ -1,1 +1,5 @@
 //! What differs between platforms, one small file for each concern.
+
+pub mod lock;
+pub mod memory;
+pub mod paths;
