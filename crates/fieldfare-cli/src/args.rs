@@ -4,6 +4,13 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
+/// What the environment decides.
+const ENVIRONMENT: &str = "\
+Environment:
+  FIELDFARE_MODEL  Model directory when --model does not name one
+  FIELDFARE_ISA    Instruction set of the kernels: scalar, avx2, avx512, neon
+  NO_COLOR         No colours";
+
 /// Runs Gemma 4 26B-A4B on ordinary computers in about 2 GB of memory
 ///
 /// The experts of the model stay on the SSD and are read as they are needed. Text goes to standard output,
@@ -11,7 +18,7 @@ use std::path::PathBuf;
 ///
 /// Exit status: 0 done, 1 failure, 2 wrong use, 130 interrupted.
 #[derive(Debug, Parser)]
-#[command(name = "fieldfare", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "fieldfare", version, max_term_width = 100, disable_help_subcommand = true, after_long_help = ENVIRONMENT)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -306,6 +313,8 @@ pub enum LayoutArg {
 pub enum PolicyArg {
     /// The least often used of late
     Lfu,
+    /// The least often used over the whole run
+    LfuTotal,
     /// The one unused for longest
     Lru,
 }

@@ -97,9 +97,9 @@ fn utf8(bytes: Vec<u8>, name: &str) -> Outcome<String> {
         Ok(text) => Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)),
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
-        let byte = error.as_bytes().get(at).copied().unwrap_or_default();
-        Err(Failure::failed(format!("{name} is not UTF-8: bad byte 0x{byte:02x} at offset {at}"))
-            .with_hint("convert it first, for instance with `iconv -t UTF-8`"))
+            let byte = error.as_bytes().get(at).copied().unwrap_or_default();
+            Err(Failure::failed(format!("{name} is not UTF-8: bad byte 0x{byte:02x} at offset {at}"))
+                .with_hint("convert it first, for instance with `iconv -t UTF-8`"))
         }
     }
 }
@@ -110,8 +110,8 @@ fn read(path: &Path) -> Outcome<(Vec<u8>, String)> {
         (std::io::stdin().lock().take(TEXT_CAP + 1).read_to_end(&mut bytes), "standard input".to_owned())
     } else {
         let name = path.display().to_string();
-        let file =
-            std::fs::File::open(path).map_err(|error| Failure::failed(format!("cannot open {name}: {error}")))?;
+        let file = std::fs::File::open(path)
+            .map_err(|error| Failure::failed(format!("cannot open {name}: {error}")))?;
         (file.take(TEXT_CAP + 1).read_to_end(&mut bytes), name)
     };
     result.map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
@@ -124,7 +124,8 @@ fn read(path: &Path) -> Outcome<(Vec<u8>, String)> {
 fn tokens(text: &str, name: &str) -> Outcome<Vec<u32>> {
     let form = "a JSON array of token ids, such as [2, 10979]";
     let values: Vec<serde_json::Value> = serde_json::from_str(text).map_err(|error| {
-        Failure::failed(format!("{name} is not a JSON array: {error}")).with_hint(format!("it must be {form}"))
+        Failure::failed(format!("{name} is not a JSON array: {error}"))
+            .with_hint(format!("it must be {form}"))
     })?;
     if values.is_empty() {
         return Err(Failure::usage(format!("{name} holds no tokens")).with_hint(format!("it must be {form}")));

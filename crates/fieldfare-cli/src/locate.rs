@@ -88,8 +88,10 @@ fn named(path: &Path, by: &str) -> Outcome<PathBuf> {
             Err(Failure::failed(format!("no model at {}{by}: no such directory", path.display()))
                 .with_hint("check the path, or make a model with `fieldfare install`"))
         }
-        Err(error) => Err(Failure::failed(format!("cannot open the model at {}{by}: {error}", path.display()))
-            .with_hint("check the permissions of that directory and of those above it")),
+        Err(error) => {
+            Err(Failure::failed(format!("cannot open the model at {}{by}: {error}", path.display()))
+                .with_hint("check the permissions of that directory and of those above it"))
+        }
     }
 }
 
