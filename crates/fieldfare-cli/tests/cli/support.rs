@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 /// Folders of one test: nothing of the person who runs it is read or written, and no other test's lock is met.
-pub struct Home {
+pub(crate) struct Home {
     dir: TempDir,
 }
 
 impl Home {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["data", "cache", "run", "home"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
@@ -19,18 +19,18 @@ impl Home {
         Self { dir }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, bytes).unwrap();
         path
     }
 
     /// The environment of the command.
-    pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
+    pub(crate) fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         vec![
             ("HOME", self.path("home")),
             ("XDG_DATA_HOME", self.path("data")),
@@ -40,7 +40,7 @@ impl Home {
     }
 
     /// `fieldfare ARGS`.
-    pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+    pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(binary());
         command.envs(self.environment()).env_remove("FIELDFARE_MODEL").args(args);
         command.timeout(std::time::Duration::from_secs(120));
@@ -48,17 +48,17 @@ impl Home {
     }
 
     /// Runs `fieldfare ARGS`.
-    pub fn run<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ran {
+    pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ran {
         ran(self.command(args))
     }
 
     /// As [`Home::run`], on the tiny model.
-    pub fn run_model<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Ran {
+    pub(crate) fn run_model<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Ran {
         ran(self.model_command(args))
     }
 
     /// As [`Home::command`], on the tiny model.
-    pub fn model_command<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+    pub(crate) fn model_command<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = self.command(args);
         command.env("FIELDFARE_MODEL", tiny_model());
         command
@@ -67,15 +67,15 @@ impl Home {
 
 /// What a command did.
 #[derive(Debug)]
-pub struct Ran {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Ran {
     /// The only line of standard output, as JSON.
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         assert_eq!(self.out.lines().count(), 1, "{self:?}");
         assert!(self.out.ends_with('\n'), "{self:?}");
         serde_json::from_str(&self.out).unwrap()
@@ -83,7 +83,7 @@ impl Ran {
 
     /// Checks the code, that standard output is empty, and the message; gives the whole of standard error.
     #[track_caller]
-    pub fn fails(&self, code: i32, says: &str) -> &str {
+    pub(crate) fn fails(&self, code: i32, says: &str) -> &str {
         assert_eq!(self.code, code, "{self:?}");
         assert_eq!(self.out, "", "{self:?}");
         let errors = self.err.lines().filter(|line| line.starts_with("error: "));
@@ -93,7 +93,7 @@ impl Ran {
     }
 }
 
-pub fn ran(mut command: Command) -> Ran {
+pub(crate) fn ran(mut command: Command) -> Ran {
     let output = command.output().unwrap();
     Ran {
         code: output.status.code().unwrap_or(-1),
@@ -102,12 +102,12 @@ pub fn ran(mut command: Command) -> Ran {
     }
 }
 
-pub fn binary() -> &'static Path {
+pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_fieldfare"))
 }
 
 /// The fixture, installed in our layout; shared by all tests, changed by none.
-pub fn tiny_model() -> &'static Path {
+pub(crate) fn tiny_model() -> &'static Path {
     static MODEL: OnceLock<(Home, PathBuf)> = OnceLock::new();
     let (_, path) = MODEL.get_or_init(|| {
         let home = Home::new();
@@ -120,7 +120,7 @@ pub fn tiny_model() -> &'static Path {
 }
 
 /// `fieldfare install` of the fixture.
-pub fn install(home: &Home, output: &Path, layout: &str) -> Ran {
+pub(crate) fn install(home: &Home, output: &Path, layout: &str) -> Ran {
     let from = fieldfare_testing::tiny_checkpoint();
     home.run([
         "install".as_ref(),
@@ -134,7 +134,7 @@ pub fn install(home: &Home, output: &Path, layout: &str) -> Ran {
 }
 
 /// Copies a folder.
-pub fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
