@@ -1,5 +1,6 @@
 //! What differs between platforms, one small file for each concern.
 
+pub mod file;
 pub mod lock;
 pub mod map;
 pub mod memory;
