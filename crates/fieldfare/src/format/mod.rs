@@ -17,6 +17,7 @@ mod parts;
 pub mod paths;
 pub mod plan;
 mod receipt;
+pub mod safetensors;
 pub mod schema;
 
 pub use index::{DType, IndexEntry, ResidentIndex};
