@@ -6,16 +6,15 @@
 //! visible positions in their order, whichever of cache and scratch they are in, so the result has the same bits for
 //! every chunking.
 
-use super::config::LayerKind;
+use super::config::{Config, LayerKind};
 use super::forward::Pass;
-use super::kv_cache::{LayerKv, OwnKv};
+use super::kv_cache::{KvCache, LayerKv, OwnKv};
 use super::scratch::{RopeTable, Scratch};
 use super::weights::AttentionWeights;
-use super::{KvCache, config::Config};
 use fieldfare_kernels::Kernels;
 
 /// Fills the rope tables for the positions `first..first + rows`.
-pub fn fill_rope(config: &Config, first: usize, rows: usize, tables: &mut [RopeTable; 2]) {
+pub(super) fn fill_rope(config: &Config, first: usize, rows: usize, tables: &mut [RopeTable; 2]) {
     for (kind, table) in [LayerKind::Sliding, LayerKind::Full].into_iter().zip(tables) {
         let frequencies = &config.rope_frequencies[kind.index()];
         let half = frequencies.len();
@@ -34,7 +33,7 @@ pub fn fill_rope(config: &Config, first: usize, rows: usize, tables: &mut [RopeT
 }
 
 /// `x += rms(attention(rms(x)))` for the rows of the pass; stores their keys and values.
-pub fn attend(
+pub(super) fn attend(
     pass: &mut Pass<'_>,
     layer: usize,
     weights: &AttentionWeights,

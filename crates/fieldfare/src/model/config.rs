@@ -295,3 +295,6 @@ impl<'a> Text<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

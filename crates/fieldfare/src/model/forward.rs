@@ -13,39 +13,39 @@ use fieldfare_kernels::{Kernels, Pool};
 use std::ops::ControlFlow;
 
 /// What stays the same throughout one pass.
-pub struct Pass<'a> {
+pub(super) struct Pass<'a> {
     /// The model's shape.
-    pub config: &'a Config,
+    pub(super) config: &'a Config,
     /// The mapped resident file.
-    pub resident: &'a [u8],
+    pub(super) resident: &'a [u8],
     /// The instruction set.
-    pub kernels: &'a Kernels,
+    pub(super) kernels: &'a Kernels,
     /// The threads.
-    pub pool: &'a Pool,
+    pub(super) pool: &'a Pool,
     /// Who is looking.
-    pub probe: Option<&'a mut (dyn Probe + 'static)>,
+    pub(super) probe: Option<&'a mut (dyn Probe + 'static)>,
     /// Position of the first row.
-    pub first: usize,
+    pub(super) first: usize,
     /// Rows of the pass.
-    pub rows: usize,
+    pub(super) rows: usize,
 }
 
 impl Pass<'_> {
     /// `y = x W^T` for the rows of the pass; `x` and `y` may be longer than the rows need.
-    pub fn matmul(&self, matrix: &Matrix, x: &[f32], y: &mut [f32]) {
+    pub(super) fn matmul(&self, matrix: &Matrix, x: &[f32], y: &mut [f32]) {
         let (x, y) = (&x[..self.rows * matrix.cols()], &mut y[..self.rows * matrix.rows()]);
         self.kernels.matmul(self.pool, &matrix.view(self.resident), x, self.rows, y);
     }
 
     /// Shows the rows of the pass to the probe.
-    pub fn probe(&mut self, layer: Option<usize>, name: &'static str, row_len: usize, data: &[f32]) {
+    pub(super) fn probe(&mut self, layer: Option<usize>, name: &'static str, row_len: usize, data: &[f32]) {
         if let Some(probe) = self.probe.as_deref_mut() {
             probe.tensor(layer, name, self.first, row_len, &data[..self.rows * row_len]);
         }
     }
 
     /// Shows one row's experts to the probe.
-    pub fn probe_experts(&mut self, layer: usize, row: usize, ids: &[usize], weights: &[f32]) {
+    pub(super) fn probe_experts(&mut self, layer: usize, row: usize, ids: &[usize], weights: &[f32]) {
         if let Some(probe) = self.probe.as_deref_mut() {
             probe.experts(layer, self.first + row, ids, weights);
         }
@@ -58,7 +58,7 @@ impl Pass<'_> {
 /// # Errors
 /// [`Error::Cancelled`] when `between` says so, and those of reading experts. Some layers' caches then hold rows that
 /// others lack: the caller must rewind.
-pub fn forward(
+pub(super) fn forward(
     pass: &mut Pass<'_>,
     weights: &Weights,
     ids: &[u32],

@@ -6,7 +6,7 @@ use super::weights::HeadWeights;
 use std::ops::Range;
 
 /// Logits of rows `which` of the pass, into the first `which.len() x vocab` of `s.logits`, which must have room.
-pub fn logits(pass: &mut Pass<'_>, weights: &HeadWeights, which: Range<usize>, s: &mut Scratch) {
+pub(super) fn logits(pass: &mut Pass<'_>, weights: &HeadWeights, which: Range<usize>, s: &mut Scratch) {
     let (config, kernels) = (pass.config, pass.kernels);
     let hidden = config.hidden_size;
     for row in which.clone() {

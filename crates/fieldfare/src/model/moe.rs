@@ -13,7 +13,7 @@ use crate::store::ExpertStore;
 use fieldfare_kernels::{Kernels, top_k};
 
 /// `x = (x + rms(shared + routed)) * layer_scalar` for the rows of the pass.
-pub fn feed_forward(
+pub(super) fn feed_forward(
     pass: &mut Pass<'_>,
     layer: usize,
     weights: &FeedForwardWeights,

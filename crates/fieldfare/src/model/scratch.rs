@@ -7,86 +7,86 @@ use super::config::Config;
 use super::kv_cache::{KvType, OwnKv};
 
 /// Rows of logits that [`super::Forward::prefill_each`] computes at once: the table is read once for all of them.
-pub const HEAD_ROWS: usize = 8;
+pub(super) const HEAD_ROWS: usize = 8;
 
 /// Activations of up to `rows` tokens in one layer.
 #[derive(Debug)]
-pub struct Scratch {
+pub(super) struct Scratch {
     /// Rows there is room for.
-    pub rows: usize,
+    pub(super) rows: usize,
     /// Residual stream, `[rows][hidden]`. Never less than f32: nothing bounds it.
-    pub x: Vec<f32>,
+    pub(super) x: Vec<f32>,
     /// The input of the current matrix, `[rows][hidden]`.
-    pub normed: Vec<f32>,
+    pub(super) normed: Vec<f32>,
     /// A branch's output before and after its norm, `[rows][hidden]`.
-    pub branch: Vec<f32>,
+    pub(super) branch: Vec<f32>,
     /// The shared expert's output, kept while the routed experts run, `[rows][hidden]`.
-    pub shared: Vec<f32>,
+    pub(super) shared: Vec<f32>,
     /// Rope tables, one for each layer kind.
-    pub rope: [RopeTable; 2],
+    pub(super) rope: [RopeTable; 2],
     /// Queries, `[rows][heads][head_dim]`.
-    pub q: Vec<f32>,
+    pub(super) q: Vec<f32>,
     /// Keys before they are rounded, `[rows][kv heads][head_dim]`.
-    pub k: Vec<f32>,
+    pub(super) k: Vec<f32>,
     /// Values before they are rounded, `[rows][kv heads][head_dim]`.
-    pub v: Vec<f32>,
+    pub(super) v: Vec<f32>,
     /// This pass's keys and values in the cache's type.
-    pub own: OwnKv,
+    pub(super) own: OwnKv,
     /// Attention output before `o_proj`, `[rows][heads][head_dim]`.
-    pub attended: Vec<f32>,
+    pub(super) attended: Vec<f32>,
     /// Scores of one query head for each worker; grown with the context.
-    pub scores: Vec<Vec<f32>>,
+    pub(super) scores: Vec<Vec<f32>>,
     /// Gate of the shared expert, `[rows][intermediate]`.
-    pub gate: Vec<f32>,
+    pub(super) gate: Vec<f32>,
     /// Up of the shared expert, `[rows][intermediate]`.
-    pub up: Vec<f32>,
+    pub(super) up: Vec<f32>,
     /// Buffers of the routed branch.
-    pub routed: Routed,
+    pub(super) routed: Routed,
     /// Logits handed out, `[HEAD_ROWS or 1][vocab]`; grown for `prefill_each`.
-    pub logits: Vec<f32>,
+    pub(super) logits: Vec<f32>,
 }
 
 /// Cosines and sines of the rows of a pass, `[rows][head_dim / 2]`.
 #[derive(Debug)]
-pub struct RopeTable {
+pub(super) struct RopeTable {
     /// Cosines.
-    pub cos: Vec<f32>,
+    pub(super) cos: Vec<f32>,
     /// Sines.
-    pub sin: Vec<f32>,
+    pub(super) sin: Vec<f32>,
 }
 
 /// Buffers of the routed branch.
 #[derive(Debug)]
-pub struct Routed {
+pub(super) struct Routed {
     /// Router logits, `[rows][experts]`.
-    pub logits: Vec<f32>,
+    pub(super) logits: Vec<f32>,
     /// Chosen experts, `[rows][top_k]`, by falling logit.
-    pub ids: Vec<usize>,
+    pub(super) ids: Vec<usize>,
     /// Their weights, `[rows][top_k]`.
-    pub weights: Vec<f32>,
+    pub(super) weights: Vec<f32>,
     /// Ids of one row while they are chosen.
-    pub picked: Vec<usize>,
+    pub(super) picked: Vec<usize>,
     /// Distinct experts of the pass, ascending.
-    pub wanted: Vec<usize>,
+    pub(super) wanted: Vec<usize>,
     /// Where each expert's rows start in `uses`, `[experts + 1]`.
-    pub starts: Vec<usize>,
+    pub(super) starts: Vec<usize>,
     /// The uses (`row * top_k + rank`) of all experts, grouped by expert, rows ascending, `[rows * top_k]`.
-    pub uses: Vec<usize>,
+    pub(super) uses: Vec<usize>,
     /// The inverse of `uses`: the partial sum of each use, `[rows * top_k]`.
-    pub part_of: Vec<usize>,
+    pub(super) part_of: Vec<usize>,
     /// The input rows of one expert, `[rows][hidden]`.
-    pub input: Vec<f32>,
+    pub(super) input: Vec<f32>,
     /// Gate of one expert, `[rows][moe_intermediate]`.
-    pub gate: Vec<f32>,
+    pub(super) gate: Vec<f32>,
     /// Up of one expert, `[rows][moe_intermediate]`.
-    pub up: Vec<f32>,
+    pub(super) up: Vec<f32>,
     /// One partial sum for each use, in the order of `uses`, `[rows * top_k][hidden]`.
-    pub parts: Vec<f32>,
+    pub(super) parts: Vec<f32>,
 }
 
 impl Scratch {
     /// Buffers for `rows` tokens, `workers` threads and keys and values of `kind`.
-    pub fn new(config: &Config, rows: usize, workers: usize, kind: KvType) -> Self {
+    pub(super) fn new(config: &Config, rows: usize, workers: usize, kind: KvType) -> Self {
         let hidden = rows * config.hidden_size;
         let layers = || config.layers.iter().copied();
         let q = rows * layers().map(|l| config.num_attention_heads * config.head_width(l)).max().unwrap_or(0);
@@ -116,7 +116,7 @@ impl Scratch {
     }
 
     /// Bytes of all buffers as they are now (touched or not).
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let own = std::mem::size_of::<u16>() * 2 * self.k.len();
         let floats = [&self.x, &self.normed, &self.branch, &self.shared, &self.q, &self.k, &self.v]
             .into_iter()

@@ -27,7 +27,7 @@ enum Place {
 
 /// A group-64 affine matrix `[rows, cols]` somewhere in a file.
 #[derive(Debug, Clone)]
-pub struct Matrix {
+pub(super) struct Matrix {
     rows: usize,
     cols: usize,
     bits: u32,
@@ -46,17 +46,17 @@ impl Matrix {
     }
 
     /// Output width.
-    pub fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.rows
     }
 
     /// Input width.
-    pub fn cols(&self) -> usize {
+    pub(super) fn cols(&self) -> usize {
         self.cols
     }
 
     /// The kernel's view. `bytes` is the file or blob that the matrix was checked against, or one of the same size.
-    pub fn view<'a>(&self, bytes: &'a [u8]) -> QuantMatrix<'a> {
+    pub(super) fn view<'a>(&self, bytes: &'a [u8]) -> QuantMatrix<'a> {
         self.try_view(bytes).and_then(Result::ok).expect("shape and ranges were checked when the matrix was made")
     }
 
@@ -77,92 +77,92 @@ impl Matrix {
 
 /// The attention half of a layer.
 #[derive(Debug)]
-pub struct AttentionWeights {
+pub(super) struct AttentionWeights {
     /// `input_layernorm`, `[hidden]`.
-    pub input_norm: Vec<f32>,
+    pub(super) input_norm: Vec<f32>,
     /// `[heads * head_dim, hidden]`.
-    pub q_proj: Matrix,
+    pub(super) q_proj: Matrix,
     /// `[kv heads * head_dim, hidden]`.
-    pub k_proj: Matrix,
+    pub(super) k_proj: Matrix,
     /// `[kv heads * head_dim, hidden]`; full layers have none and use K as projected.
-    pub v_proj: Option<Matrix>,
+    pub(super) v_proj: Option<Matrix>,
     /// `[hidden, heads * head_dim]`.
-    pub o_proj: Matrix,
+    pub(super) o_proj: Matrix,
     /// `[head_dim]`.
-    pub q_norm: Vec<f32>,
+    pub(super) q_norm: Vec<f32>,
     /// `[head_dim]`.
-    pub k_norm: Vec<f32>,
+    pub(super) k_norm: Vec<f32>,
     /// `post_attention_layernorm`, `[hidden]`.
-    pub post_norm: Vec<f32>,
+    pub(super) post_norm: Vec<f32>,
 }
 
 /// The matrices inside one expert's blob, the same in every expert of the layer.
 #[derive(Debug)]
-pub struct ExpertShape {
+pub(super) struct ExpertShape {
     /// `[moe_intermediate, hidden]`.
-    pub gate: Matrix,
+    pub(super) gate: Matrix,
     /// `[moe_intermediate, hidden]`.
-    pub up: Matrix,
+    pub(super) up: Matrix,
     /// `[hidden, moe_intermediate]`.
-    pub down: Matrix,
+    pub(super) down: Matrix,
 }
 
 /// The feed-forward half of a layer.
 #[derive(Debug)]
-pub struct FeedForwardWeights {
+pub(super) struct FeedForwardWeights {
     /// `pre_feedforward_layernorm`, `[hidden]`.
-    pub shared_pre_norm: Vec<f32>,
+    pub(super) shared_pre_norm: Vec<f32>,
     /// `[intermediate, hidden]`.
-    pub shared_gate: Matrix,
+    pub(super) shared_gate: Matrix,
     /// `[intermediate, hidden]`.
-    pub shared_up: Matrix,
+    pub(super) shared_up: Matrix,
     /// `[hidden, intermediate]`.
-    pub shared_down: Matrix,
+    pub(super) shared_down: Matrix,
     /// `post_feedforward_layernorm_1`, `[hidden]`.
-    pub shared_post_norm: Vec<f32>,
+    pub(super) shared_post_norm: Vec<f32>,
     /// `router.scale` times `hidden^-1/2`, `[hidden]`.
-    pub router_scale: Vec<f32>,
+    pub(super) router_scale: Vec<f32>,
     /// `[experts, hidden]`.
-    pub router: Matrix,
+    pub(super) router: Matrix,
     /// `[experts]`.
-    pub per_expert_scale: Vec<f32>,
+    pub(super) per_expert_scale: Vec<f32>,
     /// `pre_feedforward_layernorm_2`, `[hidden]`.
-    pub routed_pre_norm: Vec<f32>,
+    pub(super) routed_pre_norm: Vec<f32>,
     /// Inside a blob.
-    pub experts: ExpertShape,
+    pub(super) experts: ExpertShape,
     /// `post_feedforward_layernorm_2`, `[hidden]`.
-    pub routed_post_norm: Vec<f32>,
+    pub(super) routed_post_norm: Vec<f32>,
     /// `post_feedforward_layernorm`, `[hidden]`.
-    pub post_norm: Vec<f32>,
+    pub(super) post_norm: Vec<f32>,
     /// What the whole residual is multiplied by at the end.
-    pub layer_scalar: f32,
+    pub(super) layer_scalar: f32,
 }
 
 /// One layer.
 #[derive(Debug)]
-pub struct LayerWeights {
+pub(super) struct LayerWeights {
     /// Its attention half.
-    pub attention: AttentionWeights,
+    pub(super) attention: AttentionWeights,
     /// Its feed-forward half.
-    pub feed_forward: FeedForwardWeights,
+    pub(super) feed_forward: FeedForwardWeights,
 }
 
 /// Embedding table and last norm.
 #[derive(Debug)]
-pub struct HeadWeights {
+pub(super) struct HeadWeights {
     /// `[vocab, hidden]`: looked up in at the start, multiplied by at the end.
-    pub embedding: Matrix,
+    pub(super) embedding: Matrix,
     /// `[hidden]`.
-    pub norm: Vec<f32>,
+    pub(super) norm: Vec<f32>,
 }
 
 /// The whole model, but for the experts' bytes.
 #[derive(Debug)]
-pub struct Weights {
+pub(super) struct Weights {
     /// Start and end of the model.
-    pub head: HeadWeights,
+    pub(super) head: HeadWeights,
     /// Its layers, in order.
-    pub layers: Vec<LayerWeights>,
+    pub(super) layers: Vec<LayerWeights>,
 }
 
 impl Weights {
@@ -170,7 +170,7 @@ impl Weights {
     ///
     /// # Errors
     /// [`Error::Damaged`] names the tensor that is missing or of another shape.
-    pub fn open(dir: &ModelDir, config: &Config) -> Result<Self> {
+    pub(super) fn open(dir: &ModelDir, config: &Config) -> Result<Self> {
         let tensors = Tensors::new(dir.index(), dir.resident().bytes());
         let (hidden, vocab) = (config.hidden_size, config.vocab_size);
         let head = HeadWeights {
@@ -198,7 +198,7 @@ impl Weights {
 impl Weights {
     /// True if no key can exceed half precision: a normed head has at most `sqrt(head_dim)` in one element, its
     /// weight scales that, and rope can put the lengths of two elements into one. Values have no weight and always fit.
-    pub fn keys_fit_f16(&self) -> bool {
+    pub(super) fn keys_fit_f16(&self) -> bool {
         self.layers.iter().all(|layer| {
             let weight = &layer.attention.k_norm;
             let largest = weight.iter().fold(0.0f32, |most, w| most.max(w.abs()));
