@@ -1,9 +1,10 @@
-//! The feed-forward half of a layer: the shared expert, the router, the routed experts, the sum of both branches.
+//! The feed-forward half of a layer: the shared expert, the router, the routed experts, the sum of both
+//! branches.
 //!
 //! Both branches start from the same residual. The router runs in f32. The distinct experts of a pass are
 //! fetched once each and applied to all their rows as they are delivered; every use (a row and one of its
-//! experts) has a partial sum of its own, and a row's partial sums are added in router order. So neither the order of delivery nor
-//! the chunking changes a bit.
+//! experts) has a partial sum of its own, and a row's partial sums are added in router order. So neither the
+//! order of delivery nor the chunking changes a bit.
 
 use super::forward::Pass;
 use super::scratch::{Routed, Scratch};
@@ -109,7 +110,8 @@ fn expert_weights(logits: &[f32], ids: &[usize], scale: &[f32], out: &mut [f32])
 }
 
 impl Routed {
-    /// Sorts the first `uses` uses by expert (a counting sort, so rows stay ascending) and lists the distinct experts.
+    /// Sorts the first `uses` uses by expert (a counting sort, so rows stay ascending) and lists the distinct
+    /// experts.
     fn group(&mut self, uses: usize, experts: usize) {
         self.starts[..=experts].fill(0);
         for &id in &self.ids[..uses] {

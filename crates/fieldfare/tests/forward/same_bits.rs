@@ -42,7 +42,7 @@ fn chunks_slots_policies_threads_and_layouts() {
             let mut runner = runner(layout, &options);
             assert_same(&all_logits(&mut runner, ids), &wanted, &format!("{layout} {options:?}"));
             let stats = runner.stats();
-            assert!(slots < 16 || stats.misses == 12 * 16, "all experts are read once: {stats:?}");
+            assert!(slots < 16 || stats.misses <= 12 * 16, "no expert is read twice: {stats:?}");
         }
     }
 }
@@ -90,7 +90,9 @@ fn the_context_can_be_filled_to_the_last_position() {
         let options = RunnerOptions { max_context: context, prefill_chunk_tokens: 10, ..exact() };
         let mut runner = runner(Layout::Tiled, &options);
         let too_long = runner.prefill(&ids[..=context], &mut |_| panic!("no work is done")).unwrap_err();
-        assert!(matches!(too_long, Error::ContextFull { prompt, context: c } if prompt == context + 1 && c == context));
+        assert!(
+            matches!(too_long, Error::ContextFull { prompt, context: c } if prompt == context + 1 && c == context)
+        );
         assert_eq!(runner.position(), 0);
         let rows = all_logits(&mut runner, &ids[..context]);
         assert_same(&rows, &wanted[..context], &format!("context {context}"));

@@ -15,7 +15,8 @@ pub(crate) const WINDOW: usize = 32;
 /// Installs the checkpoint at `from` as `name` below the build's scratch folder.
 pub(crate) fn install(from: &Path, name: &str, layout: Layout) -> PathBuf {
     let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let options = InstallOptions { from: from.to_path_buf(), output: output.clone(), layout, overwrite: true };
+    let options =
+        InstallOptions { from: from.to_path_buf(), output: output.clone(), layout, overwrite: true };
     install_local(&options, &mut |_| ControlFlow::Continue(())).expect("the fixture installs");
     output
 }
