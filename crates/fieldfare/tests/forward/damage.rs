@@ -1,6 +1,6 @@
 //! Inputs and files that are wrong, and numbers beyond half precision.
 
-use crate::support::{Reference, all_logits, bits, difference, exact, install, prefill, runner};
+use crate::support::{Reference, all_logits, bits, difference, exact, install, prefill, runner, scratch};
 use fieldfare::Error;
 use fieldfare::format::{Integrity, Layout, ModelDir};
 use fieldfare::model::{Forward, Precision, Probe, Runner, RunnerOptions};
@@ -59,7 +59,7 @@ fn a_layer_file_that_shrinks_is_an_error_and_no_more() {
 
 /// A copy of the fixture in which some plain bf16 tensors are multiplied by powers of two.
 fn scaled_copy(name: &str, factors: &[(&str, i32)]) -> PathBuf {
-    let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let to = scratch(name);
     std::fs::create_dir_all(&to).unwrap();
     for entry in std::fs::read_dir(fieldfare_testing::tiny_checkpoint()).unwrap() {
         let entry = entry.unwrap();
