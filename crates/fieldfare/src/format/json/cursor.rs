@@ -221,10 +221,11 @@ impl<'a> Cursor<'a> {
             self.digits()?;
         }
         let text = &self.text[start..self.at];
-        if whole && let Ok(value) = text.parse::<i128>() {
-            if (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value) {
-                return Ok(Value::Int(value));
-            }
+        if whole
+            && let Ok(value) = text.parse::<i128>()
+            && (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value)
+        {
+            return Ok(Value::Int(value));
         }
         match text.parse::<f64>() {
             Ok(value) if value.is_finite() => Ok(Value::Float(value)),

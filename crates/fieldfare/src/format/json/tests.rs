@@ -136,3 +136,25 @@ proptest! {
         let _ = parse("doc", &bytes, 1 << 20);
     }
 }
+
+/// Replaces (or with `None` removes) the member at a path of keys and indices; for tests that damage a document.
+pub(in crate::format) fn edit(value: &mut Value, path: &str, new: Option<Value>) {
+    let (head, rest) = path.split_once('|').map_or((path, None), |(head, rest)| (head, Some(rest)));
+    match (value, rest) {
+        (Value::Array(elements), Some(rest)) => {
+            edit(&mut elements[head.parse::<usize>().unwrap()], rest, new);
+        }
+        (Value::Array(elements), None) => {
+            let at = head.parse::<usize>().unwrap();
+            elements.splice(at..(at + 1).min(elements.len()), new);
+        }
+        (Value::Object(members), Some(rest)) => {
+            edit(&mut members.iter_mut().find(|(key, _)| key == head).unwrap().1, rest, new);
+        }
+        (Value::Object(members), None) => {
+            members.retain(|(key, _)| key != head);
+            members.extend(new.map(|value| (head.to_owned(), value)));
+        }
+        (other, _) => panic!("{path}: {other:?} has no members"),
+    }
+}
