@@ -19,11 +19,7 @@ pub trait Forward {
     /// these ids done so far, at least once a layer-chunk; `Break` ends with [`crate::Error::Cancelled`] and leaves the
     /// cache as far as whole chunks got. `ids` must not be empty and must fit the context
     /// ([`crate::Error::ContextFull`] otherwise, before any work).
-    fn prefill(
-        &mut self,
-        ids: &[u32],
-        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
-    ) -> Result<&mut [f32]>;
+    fn prefill(&mut self, ids: &[u32], progress: &mut dyn FnMut(usize) -> ControlFlow<()>) -> Result<&mut [f32]>;
     /// Feeds one generated id and returns the logits after it.
     fn decode(&mut self, id: u32) -> Result<&mut [f32]>;
     /// Like [`Forward::prefill`], but hands out the logits after every id (index into `ids`, logits).
