@@ -1,10 +1,10 @@
-//! The attention half of a layer: norm, projections, head norms, rope, attention over the cache and the pass's own rows,
-//! output projection, residual.
+//! The attention half of a layer: norm, projections, head norms, rope, attention over the cache and the
+//! pass's own rows, output projection, residual.
 //!
-//! The pass's keys and values are kept in scratch, rounded to the cache's type, and stored in the cache only after
-//! all its rows have attended: a ring then needs no more rows than the window. Every query sums over its
-//! visible positions in their order, whichever of cache and scratch they are in, so the result has the same bits for
-//! every chunking.
+//! The pass's keys and values are kept in scratch, rounded to the cache's type, and stored in the cache only
+//! after all its rows have attended: a ring then needs no more rows than the window. Every query sums over
+//! its visible positions in their order, whichever of cache and scratch they are in, so the result has the
+//! same bits for every chunking.
 
 use super::config::{Config, LayerKind};
 use super::forward::Pass;
@@ -20,7 +20,8 @@ pub(super) fn fill_rope(config: &Config, first: usize, rows: usize, tables: &mut
         let half = frequencies.len();
         for row in 0..rows {
             let position = (first + row) as f32;
-            let entries = table.cos[row * half..][..half].iter_mut().zip(&mut table.sin[row * half..][..half]);
+            let entries =
+                table.cos[row * half..][..half].iter_mut().zip(&mut table.sin[row * half..][..half]);
             for ((cos, sin), frequency) in entries.zip(frequencies) {
                 // The angle is rounded to f32 as in the reference; its cosine and sine are then taken in f64,
                 // which is the same on every platform.

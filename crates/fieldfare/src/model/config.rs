@@ -1,8 +1,8 @@
 //! The model's shape: from the manifest, with `rms_norm_eps` and everything the manifest does not carry from
 //! `config.json`, and both compared where they say the same thing.
 //!
-//! Nothing is guessed: a key that the maths needs must be there, and a model of another kind is refused by the name of
-//! the key that makes it one.
+//! Nothing is guessed: a key that the maths needs must be there, and a model of another kind is refused by
+//! the name of the key that makes it one.
 
 use crate::format::{Manifest, ModelDir, PINNED_SNAPSHOT};
 use crate::{Error, Result};
@@ -69,8 +69,8 @@ pub struct Config {
     pub embed_scale: f32,
     /// Kind of every layer.
     pub layers: Vec<LayerKind>,
-    /// Radians a position turns each pair of a head, by [`LayerKind::index`]; `head width / 2` entries, 0 for pairs that do
-    /// not turn.
+    /// Radians a position turns each pair of a head, by [`LayerKind::index`]; `head width / 2` entries, 0 for
+    /// pairs that do not turn.
     pub rope_frequencies: [Vec<f32>; 2],
 }
 
@@ -78,8 +78,8 @@ impl Config {
     /// The configuration of a model directory.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] names what makes the model another kind, [`Error::Damaged`] a missing or contradicting
-    /// field.
+    /// [`Error::Unsupported`] names what makes the model another kind, [`Error::Damaged`] a missing or
+    /// contradicting field.
     pub fn open(dir: &ModelDir) -> Result<Self> {
         let bytes = dir
             .read_sidecar("config.json", SIDECAR_CAP)?
@@ -126,10 +126,9 @@ impl Config {
                 rope_frequencies(arch.global_head_dim, arch.global_rope_theta, arch.partial_rotary_factor),
             ],
         };
-        for (key, value) in [
-            ("attention_k_eq_v", arch.attention_k_eq_v),
-            ("tie_word_embeddings", arch.tie_word_embeddings),
-        ] {
+        for (key, value) in
+            [("attention_k_eq_v", arch.attention_k_eq_v), ("tie_word_embeddings", arch.tie_word_embeddings)]
+        {
             if !value {
                 return Err(Error::Unsupported(format!("{key} = false in the model's configuration")));
             }
@@ -140,7 +139,8 @@ impl Config {
 
     /// Refuses shapes that the forward pass has no meaning for.
     fn check(&self, activation: &str) -> Result<()> {
-        let unsupported = |what: String| Err(Error::Unsupported(format!("{what} in the model's configuration")));
+        let unsupported =
+            |what: String| Err(Error::Unsupported(format!("{what} in the model's configuration")));
         if activation != "gelu_pytorch_tanh" {
             return unsupported(format!("hidden_activation = {activation:?}"));
         }
@@ -158,7 +158,10 @@ impl Config {
             ("num_global_key_value_heads", self.num_global_key_value_heads),
         ] {
             if !self.num_attention_heads.is_multiple_of(kv_heads) {
-                return unsupported(format!("{name} = {kv_heads} beside {} query heads", self.num_attention_heads));
+                return unsupported(format!(
+                    "{name} = {kv_heads} beside {} query heads",
+                    self.num_attention_heads
+                ));
             }
         }
         if self.top_k_experts > self.num_experts {
@@ -194,8 +197,8 @@ fn embed_scale(hidden_size: usize, snapshot: Option<&str>) -> f32 {
     if snapshot == Some(PINNED_SNAPSHOT) { 53.0 } else { (hidden_size as f32).sqrt() }
 }
 
-/// `theta^(-2i / width)` for the first `fraction` of the `width / 2` pairs, 0 for the others. The exponent's denominator is
-/// the whole head width also where only a part turns ("proportional" rope).
+/// `theta^(-2i / width)` for the first `fraction` of the `width / 2` pairs, 0 for the others. The exponent's
+/// denominator is the whole head width also where only a part turns ("proportional" rope).
 fn rope_frequencies(width: usize, theta: f64, fraction: f64) -> Vec<f32> {
     let pairs = width / 2;
     let turned = (fraction * width as f64 / 2.0) as usize;
@@ -250,7 +253,10 @@ impl<'a> Text<'a> {
                 _ => return Err(Error::Unsupported(format!("layer_types[{layer}] = {found} in {SIDECAR}"))),
             };
             if !agrees {
-                return Err(Error::damaged(field, format!("[{layer}] is {found}, the manifest says otherwise")));
+                return Err(Error::damaged(
+                    field,
+                    format!("[{layer}] is {found}, the manifest says otherwise"),
+                ));
             }
         }
         Ok(())
@@ -280,7 +286,9 @@ impl<'a> Text<'a> {
             if let Some(found) = found
                 && found != expected
             {
-                return Err(Error::Unsupported(format!("rope_parameters.{kind}.rope_type = {found} in {SIDECAR}")));
+                return Err(Error::Unsupported(format!(
+                    "rope_parameters.{kind}.rope_type = {found} in {SIDECAR}"
+                )));
             }
         }
         Ok(())

@@ -52,12 +52,12 @@ impl Pass<'_> {
     }
 }
 
-/// Feeds `ids`, one row each, through all layers; leaves the residual after the last one in `s.x` and the rows'
-/// keys and values in the cache. `between` is called before every layer and may end the pass.
+/// Feeds `ids`, one row each, through all layers; leaves the residual after the last one in `s.x` and the
+/// rows' keys and values in the cache. `between` is called before every layer and may end the pass.
 ///
 /// # Errors
-/// [`Error::Cancelled`] when `between` says so, and those of reading experts. Some layers' caches then hold rows that
-/// others lack: the caller must rewind.
+/// [`Error::Cancelled`] when `between` says so, and those of reading experts. Some layers' caches then hold
+/// rows that others lack: the caller must rewind.
 pub(super) fn forward(
     pass: &mut Pass<'_>,
     weights: &Weights,

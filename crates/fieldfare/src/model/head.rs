@@ -1,11 +1,13 @@
-//! From the residual to logits: last norm, the embedding table as the head, soft cap; only for rows that need them.
+//! From the residual to logits: last norm, the embedding table as the head, soft cap; only for rows that need
+//! them.
 
 use super::forward::Pass;
 use super::scratch::Scratch;
 use super::weights::HeadWeights;
 use std::ops::Range;
 
-/// Logits of rows `which` of the pass, into the first `which.len() x vocab` of `s.logits`, which must have room.
+/// Logits of rows `which` of the pass, into the first `which.len() x vocab` of `s.logits`, which must have
+/// room.
 pub(super) fn logits(pass: &mut Pass<'_>, weights: &HeadWeights, which: Range<usize>, s: &mut Scratch) {
     let (config, kernels) = (pass.config, pass.kernels);
     let hidden = config.hidden_size;

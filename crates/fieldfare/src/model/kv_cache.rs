@@ -1,10 +1,10 @@
-//! Keys and values of the positions seen so far: rings of one window for sliding layers, a growing line for full
-//! ones.
+//! Keys and values of the positions seen so far: rings of one window for sliding layers, a growing line for
+//! full ones.
 //!
-//! Keys are stored after norm and rope at absolute positions, values after their norm; nothing is changed when a ring
-//! wraps. Memory comes in pages of [`PAGE_ROWS`] positions, taken when the first of them is stored, and never exceeds
-//! what the window or the context needs. Inside a page each KV head has its rows together, so one head's attention
-//! is a forward stream.
+//! Keys are stored after norm and rope at absolute positions, values after their norm; nothing is changed
+//! when a ring wraps. Memory comes in pages of [`PAGE_ROWS`] positions, taken when the first of them is
+//! stored, and never exceeds what the window or the context needs. Inside a page each KV head has its rows
+//! together, so one head's attention is a forward stream.
 
 use super::config::Config;
 use fieldfare_kernels::{Kernels, KvSlice};
@@ -73,7 +73,8 @@ impl KvBuf {
     }
 }
 
-/// Keys and values of the rows of one pass in one layer, before they go to the cache: `[kv head][row][head_dim]`.
+/// Keys and values of the rows of one pass in one layer, before they go to the cache: `[kv
+/// head][row][head_dim]`.
 #[derive(Debug)]
 pub(super) struct OwnKv {
     /// Keys.
@@ -121,7 +122,8 @@ impl LayerKv {
         Self { kind, kv_heads, head_dim, rows, pages: Vec::new() }
     }
 
-    /// The positions `range`, oldest first, as runs within pages. All must be held: no more than the ring's rows.
+    /// The positions `range`, oldest first, as runs within pages. All must be held: no more than the ring's
+    /// rows.
     pub(super) fn spans(&self, range: Range<usize>) -> impl Iterator<Item = Span> {
         debug_assert!(range.len() <= self.rows);
         let rows = self.rows;
@@ -228,8 +230,9 @@ impl KvCache {
         self.layers[layer].append(first, rows, own);
     }
 
-    /// The position to go on from when `len`, at most the present position, is wanted: `len` if everything that a token at `len` sees is still
-    /// there, else 0. A token at `len` sees the `window - 1` positions before it.
+    /// The position to go on from when `len`, at most the present position, is wanted: `len` if everything
+    /// that a token at `len` sees is still there, else 0. A token at `len` sees the `window - 1` positions
+    /// before it.
     pub(super) fn rewind(&mut self, len: usize) -> usize {
         let oldest_kept = self.high.saturating_sub(self.ring);
         let oldest_needed = (len + 1).saturating_sub(self.ring);
@@ -266,7 +269,8 @@ mod tests {
     fn positions(layer: &LayerKv, range: Range<usize>, head: usize) -> Vec<f32> {
         let mut found = Vec::new();
         for span in layer.spans(range) {
-            let (KvSlice::F32(keys), KvSlice::F32(values)) = (layer.keys(span, head), layer.values(span, head))
+            let (KvSlice::F32(keys), KvSlice::F32(values)) =
+                (layer.keys(span, head), layer.values(span, head))
             else {
                 unreachable!("f32 cache")
             };

@@ -1,9 +1,10 @@
-//! The feed-forward half of a layer: the shared expert, the router, the routed experts, the sum of both branches.
+//! The feed-forward half of a layer: the shared expert, the router, the routed experts, the sum of both
+//! branches.
 //!
 //! Both branches start from the same residual. The router runs in f32. The distinct experts of a pass are
 //! fetched once each and applied to all their rows as they are delivered; every use (a row and one of its
-//! experts) has a partial sum of its own, and a row's partial sums are added in router order. So neither the order of delivery nor
-//! the chunking changes a bit.
+//! experts) has a partial sum of its own, and a row's partial sums are added in router order. So neither the
+//! order of delivery nor the chunking changes a bit.
 
 use super::forward::Pass;
 use super::scratch::{Routed, Scratch};
@@ -109,7 +110,8 @@ fn expert_weights(logits: &[f32], ids: &[usize], scale: &[f32], out: &mut [f32])
 }
 
 impl Routed {
-    /// Sorts the first `uses` uses by expert (a counting sort, so rows stay ascending) and lists the distinct experts.
+    /// Sorts the first `uses` uses by expert (a counting sort, so rows stay ascending) and lists the distinct
+    /// experts.
     fn group(&mut self, uses: usize, experts: usize) {
         self.starts[..=experts].fill(0);
         for &id in &self.ids[..uses] {
@@ -196,6 +198,92 @@ impl Routed {
             out.fill(0.0);
             for (&part, &weight) in parts.iter().zip(&self.weights[row * k..(row + 1) * k]) {
                 kernels.add_scaled(out, weight, &self.parts[part * hidden..(part + 1) * hidden]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn weights_are_shares_times_scales() {
+        let logits = [1.0, 3.0, 2.0, 3.0];
+        let mut out = [0.0; 3];
+        expert_weights(&logits, &[1, 3, 2], &[9.0, 1.0, 0.5, 2.0], &mut out);
+        let sum = 2.0 + (-1.0f32).exp();
+        for (found, wanted) in out.into_iter().zip([1.0 / sum, 2.0 / sum, 0.5 * (-1.0f32).exp() / sum]) {
+            assert!((found - wanted).abs() < 1e-7, "{found} {wanted}");
+        }
+        // Far beyond the range of exp, which the largest logit keeps in bounds.
+        expert_weights(&[4000.0, 3999.0], &[0, 1], &[1.0, 1.0], &mut out[..2]);
+        assert!((out[0] + out[1] - 1.0).abs() < 1e-6);
+    }
+
+    fn routed(experts: usize, ids: &[usize]) -> Routed {
+        Routed {
+            logits: Vec::new(),
+            ids: ids.to_vec(),
+            weights: Vec::new(),
+            picked: Vec::new(),
+            wanted: Vec::new(),
+            starts: vec![0; experts + 1],
+            uses: vec![0; ids.len()],
+            part_of: vec![0; ids.len()],
+            input: Vec::new(),
+            gate: Vec::new(),
+            up: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn uses_are_grouped_by_expert_with_rows_ascending(ids in prop::collection::vec(0usize..9, 0..40)) {
+            let mut r = routed(9, &ids);
+            r.group(ids.len(), 9);
+            let mut listed = Vec::new();
+            for expert in 0..9 {
+                let uses: Vec<usize> = (0..ids.len()).filter(|&i| ids[i] == expert).collect();
+                prop_assert_eq!(&r.uses[r.starts[expert]..r.starts[expert + 1]], &uses[..]);
+                if !uses.is_empty() {
+                    listed.push(expert);
+                }
+            }
+            prop_assert_eq!(&r.wanted, &listed);
+        }
+
+        #[test]
+        fn partial_sums_are_added_in_router_order(
+            ids in prop::collection::vec(prop::sample::subsequence((0..6usize).collect::<Vec<_>>(), 3).prop_shuffle(), 1..8),
+            seed in 1u32..1000,
+        ) {
+            let (k, hidden) = (3, 2);
+            let flat: Vec<usize> = ids.concat();
+            let mut r = routed(6, &flat);
+            r.group(flat.len(), 6);
+            // Values of very different size, so that another order would round differently.
+            let value = |i: usize| (i as f32 + seed as f32).sin() * 10f32.powi((i * 7 % 11) as i32 - 5);
+            r.weights = (0..flat.len()).map(|i| value(i + 100)).collect();
+            r.parts = vec![0.0; flat.len() * hidden];
+            for (part, &position) in r.uses.iter().enumerate() {
+                for c in 0..hidden {
+                    r.parts[part * hidden + c] = value(position * hidden + c);
+                }
+            }
+            let kernels = Kernels::detect();
+            let mut out = vec![7.0; ids.len() * hidden];
+            r.combine(kernels, flat.len(), k, hidden, &mut out);
+            for row in 0..ids.len() {
+                let mut wanted = vec![0.0; hidden];
+                for rank in 0..k {
+                    let position = row * k + rank;
+                    let part: Vec<f32> = (0..hidden).map(|c| value(position * hidden + c)).collect();
+                    kernels.add_scaled(&mut wanted, value(position + 100), &part);
+                }
+                prop_assert_eq!(&out[row * hidden..(row + 1) * hidden], &wanted[..]);
             }
         }
     }

@@ -20,7 +20,8 @@ pub const DEFAULT_SLOTS: usize = 16;
 /// What may be rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// Keys and values in half precision (single, should the model's key norms be so large that halves could overflow).
+    /// Keys and values in half precision (single, should the model's key norms be so large that halves could
+    /// overflow).
     #[default]
     Default,
     /// Everything in single precision, for verification.
@@ -189,8 +190,8 @@ impl Runner {
         }
     }
 
-    /// Runs one pass over `ids` (at most a chunk), then computes the logits of the rows `which` asks for and hands them
-    /// out by blocks: `each(first row of the block, logits)`.
+    /// Runs one pass over `ids` (at most a chunk), then computes the logits of the rows `which` asks for and
+    /// hands them out by blocks: `each(first row of the block, logits)`.
     fn pass(
         &mut self,
         ids: &[u32],

@@ -6,7 +6,8 @@
 use super::config::Config;
 use super::kv_cache::{KvType, OwnKv};
 
-/// Rows of logits that [`super::Forward::prefill_each`] computes at once: the table is read once for all of them.
+/// Rows of logits that [`super::Forward::prefill_each`] computes at once: the table is read once for all of
+/// them.
 pub(super) const HEAD_ROWS: usize = 8;
 
 /// Activations of up to `rows` tokens in one layer.
@@ -91,10 +92,8 @@ impl Scratch {
         let layers = || config.layers.iter().copied();
         let q = rows * layers().map(|l| config.num_attention_heads * config.head_width(l)).max().unwrap_or(0);
         let kv = rows * layers().map(|l| config.kv_heads(l) * config.head_width(l)).max().unwrap_or(0);
-        let table = |width: usize| RopeTable {
-            cos: vec![0.0; rows * width / 2],
-            sin: vec![0.0; rows * width / 2],
-        };
+        let table =
+            |width: usize| RopeTable { cos: vec![0.0; rows * width / 2], sin: vec![0.0; rows * width / 2] };
         Self {
             rows,
             x: vec![0.0; hidden],

@@ -1,8 +1,8 @@
 //! Typed places of every tensor of the model, found and checked once.
 //!
-//! Big matrices stay mapped: a [`Matrix`] knows its shape and where its bytes lie, and becomes a kernel's view for
-//! the length of a call. Small vectors (norms, scales) are decoded to f32 once. Nothing else of the file is
-//! touched here.
+//! Big matrices stay mapped: a [`Matrix`] knows its shape and where its bytes lie, and becomes a kernel's
+//! view for the length of a call. Small vectors (norms, scales) are decoded to f32 once. Nothing else of the
+//! file is touched here.
 
 use super::config::{Config, LayerKind};
 use crate::format::{DType, IndexEntry, ModelDir, PartData, ResidentIndex};
@@ -55,12 +55,18 @@ impl Matrix {
         self.cols
     }
 
-    /// The kernel's view. `bytes` is the file or blob that the matrix was checked against, or one of the same size.
+    /// The kernel's view. `bytes` is the file or blob that the matrix was checked against, or one of the same
+    /// size.
     pub(super) fn view<'a>(&self, bytes: &'a [u8]) -> QuantMatrix<'a> {
-        self.try_view(bytes).and_then(Result::ok).expect("shape and ranges were checked when the matrix was made")
+        self.try_view(bytes)
+            .and_then(Result::ok)
+            .expect("shape and ranges were checked when the matrix was made")
     }
 
-    fn try_view<'a>(&self, bytes: &'a [u8]) -> Option<Result<QuantMatrix<'a>, fieldfare_kernels::ShapeError>> {
+    fn try_view<'a>(
+        &self,
+        bytes: &'a [u8],
+    ) -> Option<Result<QuantMatrix<'a>, fieldfare_kernels::ShapeError>> {
         let data = match &self.place {
             Place::Rows { weights, scales, biases } => QuantData::Rows {
                 weights: bytes.get(weights.clone())?,
@@ -181,7 +187,9 @@ impl Weights {
         let stride = usize::try_from(dir.manifest().expert_stride)
             .ok()
             .filter(|&stride| stride <= LARGEST_BLOB)
-            .ok_or_else(|| Error::Unsupported(format!("expert blobs of {} bytes", dir.manifest().expert_stride)))?;
+            .ok_or_else(|| {
+                Error::Unsupported(format!("expert blobs of {} bytes", dir.manifest().expert_stride))
+            })?;
         let blob = vec![0; stride];
         let mut layers = Vec::with_capacity(config.layers.len());
         for (layer, &kind) in config.layers.iter().enumerate() {
@@ -196,8 +204,9 @@ impl Weights {
 }
 
 impl Weights {
-    /// True if no key can exceed half precision: a normed head has at most `sqrt(head_dim)` in one element, its
-    /// weight scales that, and rope can put the lengths of two elements into one. Values have no weight and always fit.
+    /// True if no key can exceed half precision: a normed head has at most `sqrt(head_dim)` in one element,
+    /// its weight scales that, and rope can put the lengths of two elements into one. Values have no weight
+    /// and always fit.
     pub(super) fn keys_fit_f16(&self) -> bool {
         self.layers.iter().all(|layer| {
             let weight = &layer.attention.k_norm;
@@ -271,7 +280,8 @@ impl<'a> Tensors<'a> {
         let entry = self.entry(name, &[rows, cols])?;
         let what = format!("{FILE}: {PREFIX}{name}");
         let range = |range: &Range<u64>| -> Result<Range<usize>> {
-            let end = usize::try_from(range.end).map_err(|_| Error::damaged(&*what, "exceeds the address space"))?;
+            let end = usize::try_from(range.end)
+                .map_err(|_| Error::damaged(&*what, "exceeds the address space"))?;
             Ok(range.start as usize..end) // start <= end
         };
         let data = range(&entry.data)?;
@@ -284,7 +294,9 @@ impl<'a> Tensors<'a> {
                 (u32::try_from(bits).unwrap_or(u32::MAX), Place::Rows { weights: data, scales, biases })
             }
             other => {
-                return Err(Error::Unsupported(format!("{other:?} for {PREFIX}{name}, which is to be quantized")));
+                return Err(Error::Unsupported(format!(
+                    "{other:?} for {PREFIX}{name}, which is to be quantized"
+                )));
             }
         };
         Matrix::new(rows, cols, bits, place, self.bytes, &what)
@@ -300,7 +312,9 @@ impl<'a> Tensors<'a> {
             .ok_or_else(|| Error::damaged(what(), "reaches beyond the file"))?;
         let pair = |b: &[u8]| [b[0], b[1]];
         let (width, decoded): (usize, Vec<f32>) = match entry.dtype {
-            DType::Bf16 => (2, bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(pair(b)).to_f32()).collect()),
+            DType::Bf16 => {
+                (2, bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(pair(b)).to_f32()).collect())
+            }
             DType::F16 => (2, bytes.chunks_exact(2).map(|b| f16::from_le_bytes(pair(b)).to_f32()).collect()),
             DType::F32 => {
                 (4, bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
@@ -308,7 +322,10 @@ impl<'a> Tensors<'a> {
             other => return Err(Error::Unsupported(format!("{other:?} for {PREFIX}{name}, a vector"))),
         };
         if bytes.len() != len * width {
-            return Err(Error::damaged(what(), format!("has {} bytes, expected {}", bytes.len(), len * width)));
+            return Err(Error::damaged(
+                what(),
+                format!("has {} bytes, expected {}", bytes.len(), len * width),
+            ));
         }
         if let Some(value) = decoded.iter().find(|value| !value.is_finite()) {
             return Err(Error::damaged(what(), format!("holds {value}")));
@@ -336,7 +353,12 @@ impl<'a> Tensors<'a> {
         })
     }
 
-    fn feed_forward(&self, layer: usize, config: &Config, experts: ExpertShape) -> Result<FeedForwardWeights> {
+    fn feed_forward(
+        &self,
+        layer: usize,
+        config: &Config,
+        experts: ExpertShape,
+    ) -> Result<FeedForwardWeights> {
         let name = |part: &str| format!("layers.{layer}.{part}");
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let root = (hidden as f32).sqrt();

@@ -1,10 +1,10 @@
-//! The expert store: a layer's experts are asked for, and their blobs are lent one after the other, from slots
-//! where they are held or fresh from the layer files.
+//! The expert store: a layer's experts are asked for, and their blobs are lent one after the other, from
+//! slots where they are held or fresh from the layer files.
 //!
 //! Slots of all layers are one allocation ([`slots`]), each layer has an equal share, [`policy`] says which
-//! expert is worth keeping, [`plan`] works out a request without doing it, [`reader`] does the reads. Results do
-//! not depend on any of this: a blob is the same bytes wherever it comes from, and callers must not let the order
-//! of delivery change their sums.
+//! expert is worth keeping, [`plan`] works out a request without doing it, [`reader`] does the reads. Results
+//! do not depend on any of this: a blob is the same bytes wherever it comes from, and callers must not let
+//! the order of delivery change their sums.
 
 pub mod plan;
 pub mod policy;
@@ -92,11 +92,12 @@ impl ExpertStore {
         }
     }
 
-    /// Lends the blob of every expert in `wanted` (distinct ids) to `each`, once, in an order of the store's choosing. A blob is
-    /// only lent for the call.
+    /// Lends the blob of every expert in `wanted` (distinct ids) to `each`, once, in an order of the store's
+    /// choosing. A blob is only lent for the call.
     ///
     /// # Errors
-    /// Those of the reader and of `each`; the store stays usable, experts not yet delivered are then simply not held.
+    /// Those of the reader and of `each`; the store stays usable, experts not yet delivered are then simply
+    /// not held.
     pub fn fetch(
         &mut self,
         layer: usize,

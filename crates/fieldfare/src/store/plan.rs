@@ -1,10 +1,10 @@
 //! What to do for one request, worked out without doing it: hits first, then a read with its victim for every
 //! miss.
 //!
-//! Experts are consumed one after the other, in the order of the steps, and a slot is free to be reused as soon as its
-//! expert has been consumed. So a layer may have fewer slots than a request has experts. An expert that the
-//! request still needs is never a victim; one it has consumed is a victim only when every slot holds one of
-//! the request's own experts (then the least valuable goes, so the hottest stay).
+//! Experts are consumed one after the other, in the order of the steps, and a slot is free to be reused as
+//! soon as its expert has been consumed. So a layer may have fewer slots than a request has experts. An
+//! expert that the request still needs is never a victim; one it has consumed is a victim only when every
+//! slot holds one of the request's own experts (then the least valuable goes, so the hottest stay).
 
 use super::policy::Uses;
 
@@ -40,8 +40,8 @@ impl Step {
 
 /// Plans the request for `wanted` (distinct experts) against `held`, the expert in each slot.
 ///
-/// Steps replace the contents of `steps`: the hits in the order of `wanted`, then the reads in that order. With no
-/// slot at all there are no reads; [`super::ExpertStore`] always has one.
+/// Steps replace the contents of `steps`: the hits in the order of `wanted`, then the reads in that order.
+/// With no slot at all there are no reads; [`super::ExpertStore`] always has one.
 pub fn plan(held: &[Option<usize>], wanted: &[usize], uses: &Uses, steps: &mut Vec<Step>) {
     steps.clear();
     for &expert in wanted {
@@ -88,8 +88,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// The same cache in the plainest words: every use is kept in a list, scores are summed from it, and the steps
-    /// are found by asking "who may go" anew each time.
+    /// The same cache in the plainest words: every use is kept in a list, scores are summed from it, and the
+    /// steps are found by asking "who may go" anew each time.
     struct Naive {
         policy: Policy,
         history: Vec<Vec<usize>>,
@@ -191,7 +191,11 @@ mod tests {
                     prop_assert_eq!(held[slot], evicted);
                     prop_assert!(!held.contains(&Some(expert)), "{} is held twice", expert);
                     if let Some(e) = evicted {
-                        prop_assert!(!wanted.contains(&e) || delivered.contains_key(&e), "{} is still needed", e);
+                        prop_assert!(
+                            !wanted.contains(&e) || delivered.contains_key(&e),
+                            "{} is still needed",
+                            e
+                        );
                     }
                     held[slot] = Some(expert);
                 }

@@ -82,8 +82,8 @@ pub struct Uses {
     policy: Policy,
     /// Token clock of this layer: the number of tokens noted.
     clock: u64,
-    /// What one use adds now. It grows instead of all counts shrinking: comparisons within a layer see the same order,
-    /// and a token costs `top_k` additions.
+    /// What one use adds now. It grows instead of all counts shrinking: comparisons within a layer see the
+    /// same order, and a token costs `top_k` additions.
     increment: f64,
     growth: f64,
     ranks: Vec<Rank>,

@@ -1,7 +1,8 @@
-//! Reading expert blobs from the layer files: whole blobs, by position, with every way in which a read can end.
+//! Reading expert blobs from the layer files: whole blobs, by position, with every way in which a read can
+//! end.
 //!
-//! An interrupted call is repeated, a short one continued; the end of the file in the middle of a blob is damage,
-//! any other refusal an I/O error that names the file.
+//! An interrupted call is repeated, a short one continued; the end of the file in the middle of a blob is
+//! damage, any other refusal an I/O error that names the file.
 
 use crate::{Error, Result};
 use std::fs::File;
@@ -145,11 +146,18 @@ mod tests {
     fn ends_and_refusals_are_named() {
         let mut blob = [0; 16];
         let ends = files(Scripted::new(40, &[])).read(0, 0, &mut blob).unwrap_err();
-        assert!(matches!(&ends, Error::Damaged { file, reason }
-            if file == "packed_experts/layer_00.bin" && reason.contains("byte 40")), "{ends}");
-        let eio = files(Scripted::new(48, &[Ok(4), Err(io::ErrorKind::Other)])).read(0, 0, &mut blob).unwrap_err();
-        assert!(matches!(&eio, Error::Io { action: "read", path, .. }
-            if path.ends_with("packed_experts/layer_00.bin")), "{eio}");
+        assert!(
+            matches!(&ends, Error::Damaged { file, reason }
+            if file == "packed_experts/layer_00.bin" && reason.contains("byte 40")),
+            "{ends}"
+        );
+        let eio =
+            files(Scripted::new(48, &[Ok(4), Err(io::ErrorKind::Other)])).read(0, 0, &mut blob).unwrap_err();
+        assert!(
+            matches!(&eio, Error::Io { action: "read", path, .. }
+            if path.ends_with("packed_experts/layer_00.bin")),
+            "{eio}"
+        );
         assert!(files(Scripted::new(48, &[])).read(0, 3, &mut blob).is_err());
         assert!(files(Scripted::new(48, &[])).read(1, 0, &mut blob).is_err());
     }

@@ -1,8 +1,8 @@
-//! The slot memory: one zeroed allocation for all layers, aligned to 2 MiB as a whole so that the system can back it
-//! with huge pages, slots packed in it at the blob stride.
+//! The slot memory: one zeroed allocation for all layers, aligned to 2 MiB as a whole so that the system can
+//! back it with huge pages, slots packed in it at the blob stride.
 //!
-//! Packing matters: reads into 4 KiB pages run at half the rate of reads into huge ones, and rounding every slot
-//! up to 2 MiB would waste a fifth of the memory.
+//! Packing matters: reads into 4 KiB pages run at half the rate of reads into huge ones, and rounding every
+//! slot up to 2 MiB would waste a fifth of the memory.
 
 use crate::{Error, Result};
 use fieldfare_kernels::AlignedBuf;
@@ -20,12 +20,14 @@ pub struct SlotPool {
 }
 
 impl SlotPool {
-    /// `layers` x `slots_per_layer` slots of `stride` bytes. Memory is touched only when a slot is first filled.
+    /// `layers` x `slots_per_layer` slots of `stride` bytes. Memory is touched only when a slot is first
+    /// filled.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if the system has no such memory.
     pub fn new(layers: usize, slots_per_layer: usize, stride: usize) -> Result<Self> {
-        let bytes = layers.checked_mul(slots_per_layer).and_then(|n| n.checked_mul(stride)).unwrap_or(usize::MAX);
+        let bytes =
+            layers.checked_mul(slots_per_layer).and_then(|n| n.checked_mul(stride)).unwrap_or(usize::MAX);
         let memory = AlignedBuf::zeroed(bytes, HUGE_PAGE)
             .map_err(|error| Error::bad("expert-cache-slots", error.to_string()))?;
         Ok(Self { memory, slots_per_layer, stride })

@@ -1,6 +1,6 @@
 //! Inputs and files that are wrong, and numbers beyond half precision.
 
-use crate::support::{Reference, all_logits, bits, difference, exact, install, prefill, runner};
+use crate::support::{Reference, all_logits, bits, difference, exact, install, prefill, runner, scratch};
 use fieldfare::Error;
 use fieldfare::format::{Integrity, Layout, ModelDir};
 use fieldfare::model::{Forward, Precision, Probe, Runner, RunnerOptions};
@@ -59,7 +59,7 @@ fn a_layer_file_that_shrinks_is_an_error_and_no_more() {
 
 /// A copy of the fixture in which some plain bf16 tensors are multiplied by powers of two.
 fn scaled_copy(name: &str, factors: &[(&str, i32)]) -> PathBuf {
-    let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let to = scratch(name);
     std::fs::create_dir_all(&to).unwrap();
     for entry in std::fs::read_dir(fieldfare_testing::tiny_checkpoint()).unwrap() {
         let entry = entry.unwrap();
@@ -72,7 +72,8 @@ fn scaled_copy(name: &str, factors: &[(&str, i32)]) -> PathBuf {
     for (tensor, power) in factors {
         let info = &header[format!("language_model.model.{tensor}")];
         assert_eq!(info["dtype"], "BF16", "{tensor}");
-        let at = |i: usize| 8 + header_len + usize::try_from(info["data_offsets"][i].as_u64().unwrap()).unwrap();
+        let at =
+            |i: usize| 8 + header_len + usize::try_from(info["data_offsets"][i].as_u64().unwrap()).unwrap();
         for value in bytes[at(0)..at(1)].chunks_exact_mut(2) {
             let old = half::bf16::from_le_bytes([value[0], value[1]]).to_f32();
             value.copy_from_slice(&half::bf16::from_f32(old * 2f32.powi(*power)).to_le_bytes());
@@ -129,7 +130,9 @@ fn a_residual_beyond_half_precision_stays_finite() {
     );
     assert!(largest > 1e6, "{largest}");
     let (most, mean) = difference(exact.iter().zip(&halves).map(|(a, b)| (&a[..], &b[..])));
-    println!("residual up to {largest:.1e}: halves for KV differ by {most:.1e} at most, {mean:.1e} on average");
+    println!(
+        "residual up to {largest:.1e}: halves for KV differ by {most:.1e} at most, {mean:.1e} on average"
+    );
     assert!(mean < 0.05, "{mean}");
 }
 

@@ -19,7 +19,14 @@ struct Seen {
 struct Watch(Arc<Mutex<Seen>>);
 
 impl Probe for Watch {
-    fn tensor(&mut self, layer: Option<usize>, name: &'static str, first: usize, row_len: usize, data: &[f32]) {
+    fn tensor(
+        &mut self,
+        layer: Option<usize>,
+        name: &'static str,
+        first: usize,
+        row_len: usize,
+        data: &[f32],
+    ) {
         let name = layer.map_or_else(|| name.to_string(), |layer| format!("layers.{layer}.{name}"));
         let mut seen = self.0.lock().unwrap();
         let rows = seen.rows.entry(name).or_default();
@@ -64,7 +71,8 @@ fn exact_agrees(layout: Layout) {
         let rows = seen.rows.get(name).unwrap_or_else(|| panic!("{name} was not shown"));
         assert_eq!(rows.len(), ids.len(), "{name}");
         let row_len = wanted.len() / positions.len();
-        let pairs = positions.iter().zip(wanted.chunks_exact(row_len)).map(|(p, wanted)| (&rows[p][..], wanted));
+        let pairs =
+            positions.iter().zip(wanted.chunks_exact(row_len)).map(|(p, wanted)| (&rows[p][..], wanted));
         let (difference, _) = difference(pairs);
         assert!(difference <= INTERMEDIATES, "{name}: {difference}");
         if difference > largest.0 {
@@ -73,7 +81,7 @@ fn exact_agrees(layout: Layout) {
         compared += 1;
     }
     println!("{compared} intermediates: largest difference {:.2e} in {}", largest.0, largest.1);
-    assert_eq!(compared, 2 + 5 * 14);
+    assert_eq!(compared, 2 + 5 * 13);
 
     let mut largest = 0.0f32;
     for layer in [0, 4, 5, 10, 11] {
@@ -106,7 +114,8 @@ fn exact_precision_agrees_in_tile_order() {
 fn greedy_decoding_gives_the_reference_tokens() {
     let reference = Reference::load();
     for precision in [Precision::Exact, Precision::Default] {
-        let mut runner = runner(Layout::Tiled, &RunnerOptions { precision, prefill_chunk_tokens: 48, ..exact() });
+        let mut runner =
+            runner(Layout::Tiled, &RunnerOptions { precision, prefill_chunk_tokens: 48, ..exact() });
         let mut rows = vec![prefill(&mut runner, &reference.prompt)];
         let mut tokens = Vec::new();
         while tokens.len() < reference.generated.len() {
@@ -132,7 +141,9 @@ fn default_precision_stays_near() {
         let pairs = || rows.iter().enumerate().map(|(i, row)| (&row[..], reference.logits(i)));
         let (largest, mean) = difference(pairs());
         let flips = pairs().filter(|(ours, wanted)| argmax(ours) != argmax(wanted)).count();
-        println!("{layout}, halves for KV: largest difference {largest:.2e}, mean {mean:.2e}, {flips} argmax differ");
+        println!(
+            "{layout}, halves for KV: largest difference {largest:.2e}, mean {mean:.2e}, {flips} argmax differ"
+        );
         // The README's row for half-precision KV has 2.3e-3.
         assert!(mean <= 2.0 * 2.3e-3, "{mean}");
         assert!(mean > 1e-5, "halves must show: {mean}");

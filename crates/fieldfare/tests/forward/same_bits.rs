@@ -22,13 +22,14 @@ fn assert_same(found: &[Vec<f32>], wanted: &[Vec<f32>], what: &str) {
 
 #[test]
 fn chunks_slots_policies_threads_and_layouts() {
-    let ids = Reference::load().all_ids();
-    for precision in [Precision::Exact, Precision::Default] {
-        let wanted = one_by_one(precision, &ids);
+    // More than four windows.
+    let ids = &Reference::load().all_ids()[..140];
+    for (precision, combinations) in [(Precision::Exact, 16), (Precision::Default, 5)] {
+        let wanted = one_by_one(precision, ids);
         // Every value of each option, in combinations that differ in all of them.
         let chunks = [1, 7, 32, 128, 256, 31, 33, 64];
-        let slots = [2, 3, 4, 5, 8, 15, 16, 1, 6, 7, 9, 10, 11, 12, 13, 14];
-        for (i, &slots) in slots.iter().enumerate() {
+        let slots = [2, 3, 4, 5, 16, 15, 8, 1, 6, 7, 9, 10, 11, 12, 13, 14];
+        for (i, &slots) in slots[..combinations].iter().enumerate() {
             let options = RunnerOptions {
                 precision,
                 prefill_chunk_tokens: chunks[i % chunks.len()],
@@ -39,24 +40,24 @@ fn chunks_slots_policies_threads_and_layouts() {
             };
             let layout = if i % 2 == 0 { Layout::Tiled } else { Layout::V1 };
             let mut runner = runner(layout, &options);
-            assert_same(&all_logits(&mut runner, &ids), &wanted, &format!("{layout} {options:?}"));
+            assert_same(&all_logits(&mut runner, ids), &wanted, &format!("{layout} {options:?}"));
             let stats = runner.stats();
-            assert!(slots < 16 || stats.misses == 12 * 16, "all experts are read once: {stats:?}");
+            assert!(slots < 16 || stats.misses <= 12 * 16, "no expert is read twice: {stats:?}");
         }
     }
 }
 
 #[test]
 fn prefill_then_decode_at_the_edges_of_the_ring() {
-    let ids = Reference::load().all_ids();
-    let wanted = one_by_one(Precision::Default, &ids);
+    let ids = &Reference::load().all_ids()[..145];
+    let wanted = one_by_one(Precision::Default, ids);
     let mut options = RunnerOptions { precision: Precision::Default, ..exact() };
-    for chunk in [1, 7, WINDOW - 1, WINDOW, WINDOW + 1, 128, 256] {
+    for chunk in [7, WINDOW - 1, WINDOW, WINDOW + 1, 128] {
         options.prefill_chunk_tokens = chunk;
-        for prompt in [1, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW, 3 * WINDOW + 5, 200] {
+        for prompt in [1, WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW + 5] {
             let mut runner = runner(Layout::Tiled, &options);
             let mut rows = vec![prefill(&mut runner, &ids[..prompt])];
-            for &id in &ids[prompt..(prompt + 2 * WINDOW + 3).min(ids.len())] {
+            for &id in &ids[prompt..prompt + WINDOW + 3] {
                 rows.push(runner.decode(id).unwrap().to_vec());
             }
             let wanted = &wanted[prompt - 1..][..rows.len()];
@@ -89,7 +90,9 @@ fn the_context_can_be_filled_to_the_last_position() {
         let options = RunnerOptions { max_context: context, prefill_chunk_tokens: 10, ..exact() };
         let mut runner = runner(Layout::Tiled, &options);
         let too_long = runner.prefill(&ids[..=context], &mut |_| panic!("no work is done")).unwrap_err();
-        assert!(matches!(too_long, Error::ContextFull { prompt, context: c } if prompt == context + 1 && c == context));
+        assert!(
+            matches!(too_long, Error::ContextFull { prompt, context: c } if prompt == context + 1 && c == context)
+        );
         assert_eq!(runner.position(), 0);
         let rows = all_logits(&mut runner, &ids[..context]);
         assert_same(&rows, &wanted[..context], &format!("context {context}"));

@@ -4,37 +4,48 @@ use fieldfare::format::{Integrity, Layout, ModelDir};
 use fieldfare::install::{InstallOptions, install_local};
 use fieldfare::model::{Forward, Precision, Runner, RunnerOptions};
 use safetensors::SafeTensors;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use tempfile::TempDir;
 
 /// Sliding window of the fixture.
-pub const WINDOW: usize = 32;
+pub(crate) const WINDOW: usize = 32;
 
-/// Installs the checkpoint at `from` as `name` below the build's scratch folder.
-pub fn install(from: &Path, name: &str, layout: Layout) -> PathBuf {
-    let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let options = InstallOptions { from: from.to_path_buf(), output: output.clone(), layout, overwrite: true };
+thread_local! {
+    /// Scratch of this test, removed when its thread ends.
+    static SCRATCH: TempDir = TempDir::new().expect("a scratch folder");
+    static TINY: RefCell<HashMap<Layout, Arc<ModelDir>>> = RefCell::default();
+}
+
+/// A path of this name in the test's own scratch folder.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    SCRATCH.with(|scratch| scratch.path().join(name))
+}
+
+/// Installs the checkpoint at `from` as `name` in the scratch folder.
+pub(crate) fn install(from: &Path, name: &str, layout: Layout) -> PathBuf {
+    let output = scratch(name);
+    let options = InstallOptions { from: from.to_path_buf(), output: output.clone(), layout, overwrite: false };
     install_local(&options, &mut |_| ControlFlow::Continue(())).expect("the fixture installs");
     output
 }
 
-/// The fixture in the layout asked for, installed once.
-pub fn tiny(layout: Layout) -> Arc<ModelDir> {
-    static DIRS: [OnceLock<Arc<ModelDir>>; 2] = [const { OnceLock::new() }; 2];
-    let (slot, name) = match layout {
-        Layout::V1 => (&DIRS[0], "forward-v1.gturbo"),
-        Layout::Tiled => (&DIRS[1], "forward-tiled.gturbo"),
-    };
-    Arc::clone(slot.get_or_init(|| {
-        let path = install(&fieldfare_testing::tiny_checkpoint(), name, layout);
-        Arc::new(ModelDir::open(&path, Integrity::Full).expect("what was installed opens"))
-    }))
+/// The fixture in the layout asked for, installed once a test.
+pub(crate) fn tiny(layout: Layout) -> Arc<ModelDir> {
+    TINY.with_borrow_mut(|tiny| {
+        let dir = tiny.entry(layout).or_insert_with(|| {
+            let path = install(&fieldfare_testing::tiny_checkpoint(), &format!("tiny-{layout}.gturbo"), layout);
+            Arc::new(ModelDir::open(&path, Integrity::Full).expect("what was installed opens"))
+        });
+        Arc::clone(dir)
+    })
 }
 
 /// Exact precision, whole context, one thread.
-pub fn exact() -> RunnerOptions {
+pub(crate) fn exact() -> RunnerOptions {
     RunnerOptions {
         max_context: 256,
         prefill_chunk_tokens: 256,
@@ -44,12 +55,12 @@ pub fn exact() -> RunnerOptions {
     }
 }
 
-pub fn runner(layout: Layout, options: &RunnerOptions) -> Runner {
+pub(crate) fn runner(layout: Layout, options: &RunnerOptions) -> Runner {
     Runner::new(tiny(layout), options).expect("the fixture runs")
 }
 
 /// All logits rows of `ids`, fed by `prefill_each`.
-pub fn all_logits(runner: &mut Runner, ids: &[u32]) -> Vec<Vec<f32>> {
+pub(crate) fn all_logits(runner: &mut Runner, ids: &[u32]) -> Vec<Vec<f32>> {
     let mut rows = Vec::new();
     runner
         .prefill_each(ids, &mut |index, logits| {
@@ -61,29 +72,29 @@ pub fn all_logits(runner: &mut Runner, ids: &[u32]) -> Vec<Vec<f32>> {
     rows
 }
 
-pub fn prefill(runner: &mut Runner, ids: &[u32]) -> Vec<f32> {
+pub(crate) fn prefill(runner: &mut Runner, ids: &[u32]) -> Vec<f32> {
     runner.prefill(ids, &mut |_| ControlFlow::Continue(())).expect("prefill").to_vec()
 }
 
-pub fn argmax(logits: &[f32]) -> u32 {
+pub(crate) fn argmax(logits: &[f32]) -> u32 {
     let best = (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).expect("logits");
     u32::try_from(best).expect("small vocabulary")
 }
 
-pub fn bits(row: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(row: &[f32]) -> Vec<u32> {
     row.iter().map(|x| x.to_bits()).collect()
 }
 
 /// The golden tensors.
-pub struct Reference {
-    pub prompt: Vec<u32>,
-    pub generated: Vec<u32>,
-    pub floats: HashMap<String, Vec<f32>>,
-    pub ints: HashMap<String, Vec<i32>>,
+pub(crate) struct Reference {
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) generated: Vec<u32>,
+    pub(crate) floats: HashMap<String, Vec<f32>>,
+    pub(crate) ints: HashMap<String, Vec<i32>>,
 }
 
 impl Reference {
-    pub fn load() -> Self {
+    pub(crate) fn load() -> Self {
         let path = fieldfare_testing::tiny_checkpoint().join("reference.safetensors");
         let bytes = std::fs::read(path).expect("reference.safetensors");
         let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
@@ -108,19 +119,19 @@ impl Reference {
     }
 
     /// Prompt and generated ids.
-    pub fn all_ids(&self) -> Vec<u32> {
+    pub(crate) fn all_ids(&self) -> Vec<u32> {
         [&self.prompt[..], &self.generated].concat()
     }
 
     /// Row `position` of the logits.
-    pub fn logits(&self, position: usize) -> &[f32] {
+    pub(crate) fn logits(&self, position: usize) -> &[f32] {
         let vocab = self.floats["logits"].len() / (self.prompt.len() + self.generated.len());
         &self.floats["logits"][position * vocab..(position + 1) * vocab]
     }
 }
 
 /// Largest and mean absolute difference of two sets of rows.
-pub fn difference<'a>(pairs: impl Iterator<Item = (&'a [f32], &'a [f32])>) -> (f32, f32) {
+pub(crate) fn difference<'a>(pairs: impl Iterator<Item = (&'a [f32], &'a [f32])>) -> (f32, f32) {
     let (mut largest, mut sum, mut count) = (0.0f32, 0.0f64, 0u32);
     for (a, b) in pairs {
         assert_eq!(a.len(), b.len());

@@ -60,7 +60,9 @@ fn the_fixture() {
 #[test]
 fn only_the_pinned_source_has_the_rounded_scale() {
     let mut manifest = manifest();
-    for (hash, scale) in [(None, 128f32.sqrt()), (Some("sha256:00"), 128f32.sqrt()), (Some(PINNED_SNAPSHOT), 53.0)] {
+    for (hash, scale) in
+        [(None, 128f32.sqrt()), (Some("sha256:00"), 128f32.sqrt()), (Some(PINNED_SNAPSHOT), 53.0)]
+    {
         manifest.source_snapshot_hash = hash.map(str::to_owned);
         assert_eq!(Config::new(&manifest, &document()).unwrap().embed_scale, scale);
     }
