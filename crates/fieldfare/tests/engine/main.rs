@@ -32,16 +32,16 @@ impl Fixture {
 
     fn from(from: &Path, layout: Layout) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let dir = TempDir::new().unwrap();
+        let dir = TempDir::new().expect("a scratch folder");
         let path = dir.path().join("tiny.gturbo");
         let options =
             InstallOptions { from: from.to_path_buf(), output: path.clone(), layout, overwrite: false };
-        install_local(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+        install_local(&options, &mut |_| ControlFlow::Continue(())).expect("the fixture installs");
         Self { dir, path, _turn: turn }
     }
 
     fn open(&self, options: EngineOptions) -> Engine {
-        Engine::open(&self.path, options).unwrap()
+        Engine::open(&self.path, options).expect("the fixture opens")
     }
 }
 
@@ -56,8 +56,9 @@ fn exact() -> EngineOptions {
 
 fn ids(name: &str) -> Vec<u32> {
     let path = fieldfare_testing::tiny_checkpoint().join("reference.json");
-    let reference: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    serde_json::from_value(reference[name].clone()).unwrap()
+    let bytes = std::fs::read(path).expect("the reference is there");
+    let reference: serde_json::Value = serde_json::from_slice(&bytes).expect("the reference is JSON");
+    serde_json::from_value(reference[name].clone()).expect("a list of ids")
 }
 
 fn greedy(max_new: usize) -> GenerateOptions {
@@ -75,13 +76,14 @@ fn generate(engine: &mut Engine, prompt: &[u32], options: &GenerateOptions) -> G
             }
             ControlFlow::Continue(())
         })
-        .unwrap();
+        .expect("the fixture generates");
     assert_eq!(seen, generation.text);
     generation
 }
 
 fn score(engine: &mut Engine, ids: &[u32], top: usize) -> Scores {
-    engine.session().score(ids, top, &Cancel::new(), &mut |_| ControlFlow::Continue(())).unwrap()
+    let mut go_on = |_| ControlFlow::Continue(());
+    engine.session().score(ids, top, &Cancel::new(), &mut go_on).expect("the fixture scores")
 }
 
 #[test]
