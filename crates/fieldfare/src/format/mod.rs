@@ -20,6 +20,7 @@ pub mod paths;
 pub mod plan;
 mod receipt;
 mod resident;
+pub mod safetensors;
 pub mod schema;
 mod verify;
 
