@@ -18,7 +18,7 @@ Environment:
 ///
 /// Exit status: 0 done, 1 failure, 2 wrong use, 130 interrupted.
 #[derive(Debug, Parser)]
-#[command(name = "fieldfare", version, max_term_width = 100, disable_help_subcommand = true, after_long_help = ENVIRONMENT)]
+#[command(name = "fieldfare", version, max_term_width = 100, after_long_help = ENVIRONMENT)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
