@@ -234,7 +234,7 @@ pub struct SamplingArgs {
     pub max_new: usize,
     /// 0 always takes the most likely token; higher is more varied
     #[arg(long, value_name = "T", default_value_t = 0.2, allow_negative_numbers = true,
-        value_parser = |text: &str| number(text, 0.0, 100.0))]
+        value_parser = |text: &str| number(text, 0.0, 2.0))]
     pub temperature: f32,
     /// Choose among the K most likely tokens; 0 for all
     #[arg(long, value_name = "K", default_value_t = 64, allow_negative_numbers = true,
@@ -277,7 +277,7 @@ pub struct EngineArgs {
     pub expert_cache_policy: PolicyArg,
     /// Prompt tokens that pass through the model together
     #[arg(long, value_name = "N", default_value_t = 128, allow_negative_numbers = true,
-        value_parser = integer::<1, 65_536>)]
+        value_parser = integer::<1, 1_048_576>)]
     pub prefill_chunk_tokens: usize,
     /// exact computes in float32 throughout, for verification
     #[arg(long, value_enum, default_value_t = PrecisionArg::Default)]
@@ -372,9 +372,9 @@ mod tests {
     #[test]
     fn numbers_out_of_bounds_name_the_bounds() {
         for (option, value, says) in [
-            ("--temperature", "NaN", "must be from 0 to 100"),
-            ("--temperature", "inf", "must be from 0 to 100"),
-            ("--temperature", "-1", "must be from 0 to 100"),
+            ("--temperature", "NaN", "must be from 0 to 2"),
+            ("--temperature", "inf", "must be from 0 to 2"),
+            ("--temperature", "-1", "must be from 0 to 2"),
             ("--temperature", "warm", "not a number"),
             ("--top-p", "0", "must be more than 0 and at most 1"),
             ("--top-p", "1.5", "must be more than 0 and at most 1"),
@@ -386,7 +386,7 @@ mod tests {
             ("--max-context", "four", "not a whole number"),
             ("--top-k", "-1", "must be from 0 to 1048576"),
             ("--expert-cache-slots", "-2", "must be from 1 to 65536"),
-            ("--prefill-chunk-tokens", "0", "must be from 1 to 65536"),
+            ("--prefill-chunk-tokens", "0", "must be from 1 to 1048576"),
             ("--threads", "0", "must be from 1 to 1024"),
             ("--seed", "-1", "invalid digit"),
             ("--stop", "", "a value is required"),

@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn wrong_use_is_one_message_and_one_hint() {
         let (message, hint) = lines(&["fieldfare", "generate", "--prompt", "x", "--temperature", "NaN"]);
-        assert_eq!(message, "invalid value 'NaN' for '--temperature <T>': must be from 0 to 100");
+        assert_eq!(message, "invalid value 'NaN' for '--temperature <T>': must be from 0 to 2");
         assert_eq!(hint, "see `fieldfare --help`");
         let (message, hint) = lines(&["fieldfare", "generate"]);
         assert!(message.contains("--prompt <TEXT>"), "{message}");

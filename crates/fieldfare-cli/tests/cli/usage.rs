@@ -26,7 +26,7 @@ fn wrong_use_is_exit_code_2_with_one_error_and_one_hint() {
     for (args, says) in [
         (vec!["generat"], "unrecognized subcommand 'generat'"),
         (vec!["generate"], "--prompt <TEXT>"),
-        (vec!["generate", "--prompt", "x", "--temperature", "NaN"], "must be from 0 to 100"),
+        (vec!["generate", "--prompt", "x", "--temperature", "NaN"], "must be from 0 to 2"),
         (vec!["generate", "--prompt", "x", "--max-new", "-1"], "must be from 1 to 1048576"),
         (vec!["generate", "--prompt", "x", "--max-context", "1e9"], "not a whole number"),
         (vec!["generate", "--prompt", "x", "--max-new", "18446744073709551616"], "must be from 1"),

@@ -10,7 +10,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// Unreadable, not such an array (with the field), or empty.
-pub(super) fn read(file: &Path) -> Outcome<Vec<Message>> {
+pub fn read(file: &Path) -> Outcome<Vec<Message>> {
     let (text, name) = input::json_file(file)?;
     let form = "it must be a JSON array such as [{\"role\": \"user\", \"content\": \"Hello\"}]";
     let bad = |error: &dyn std::fmt::Display| Failure::failed(format!("{name}: {error}")).with_hint(form);
@@ -23,7 +23,7 @@ pub(super) fn read(file: &Path) -> Outcome<Vec<Message>> {
 }
 
 /// What a message says in words.
-pub(super) fn plain_text(message: &Message) -> String {
+pub fn plain_text(message: &Message) -> String {
     match &message.content {
         Content::None => String::new(),
         Content::Text(text) => text.clone(),
@@ -38,7 +38,7 @@ pub(super) fn plain_text(message: &Message) -> String {
 }
 
 /// A conversation as `--messages-file` reads it.
-pub(super) fn to_json(messages: &[Message]) -> String {
+pub fn to_json(messages: &[Message]) -> String {
     let object = |message: &Message| {
         let mut object = serde_json::Map::new();
         object.insert("role".into(), message.role.name().into());

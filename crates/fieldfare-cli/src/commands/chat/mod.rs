@@ -1,8 +1,8 @@
 //! `fieldfare chat`: one answer to a text, a pipe or a file of messages, or a conversation on a terminal.
 
 pub mod conversation;
-mod editor;
-mod messages;
+pub mod editor;
+pub mod messages;
 
 use crate::Outcome;
 use crate::args::{ChatArgs, OutputArgs};
@@ -66,9 +66,8 @@ fn one_answer(args: &ChatArgs, messages: Vec<Message>) -> Outcome {
     let tokenizer = engine.tokenizer()?.clone();
     let prompt = chat::prompt(&messages, &[], &render_options(args), &tokenizer)?;
     let options = answer::generate_options(&args.sampling, mode(prompt.starts_in_reasoning));
-    let mut session = engine.session();
-    let generation = answer::run(&mut session, &prompt.ids, &options, &args.output)?;
-    answer::finish(&generation, &options, &session, &args.output)
+    let generation = answer::run(&mut engine.session(), &prompt.ids, &options, &args.output)?;
+    answer::finish(&generation, &args.output)
 }
 
 fn talk(args: &ChatArgs) -> Outcome {
@@ -119,12 +118,14 @@ impl EngineAnswers<'_> {
 
     fn remarks(&self, generation: &Generation) {
         match generation.finish {
-            Finish::Length => report::note("(cut short: the limit of new tokens or of the context is reached)"),
+            Finish::Length => {
+                report::note("(cut short: the limit of new tokens or of the context is reached)")
+            }
             Finish::Cancelled => report::note("(stopped)"),
             _ => {}
         }
         if !self.output.quiet {
-            report::statistics(&answer::statistics(generation, &self.options, &self.session));
+            report::statistics(&answer::statistics(generation));
         }
     }
 }
