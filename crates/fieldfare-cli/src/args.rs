@@ -61,7 +61,7 @@ pub struct InstallArgs {
     #[arg(long, value_name = "DIR.gturbo")]
     pub output: Option<PathBuf>,
     /// Order of the weights on disk
-    #[arg(long, value_enum, default_value_t = LayoutArg::Tiled)]
+    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t = LayoutArg::Tiled)]
     pub layout: LayoutArg,
     /// Replace an existing model directory (never anything else)
     #[arg(long)]
@@ -78,7 +78,7 @@ pub struct ConvertArgs {
     #[arg(value_name = "SRC")]
     pub source: PathBuf,
     /// Order of the weights to write
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "LAYOUT")]
     pub layout: LayoutArg,
     /// Model directory to make
     #[arg(long, value_name = "DST")]
@@ -273,14 +273,14 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 65_536>)]
     pub expert_cache_slots: Option<usize>,
     /// Which expert makes room for another
-    #[arg(long, value_enum, default_value_t = PolicyArg::Lfu)]
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyArg::Lfu)]
     pub expert_cache_policy: PolicyArg,
     /// Prompt tokens that pass through the model together
     #[arg(long, value_name = "N", default_value_t = 128, allow_negative_numbers = true,
         value_parser = integer::<1, 1_048_576>)]
     pub prefill_chunk_tokens: usize,
     /// exact computes in float32 throughout, for verification
-    #[arg(long, value_enum, default_value_t = PrecisionArg::Default)]
+    #[arg(long, value_enum, value_name = "PRECISION", default_value_t = PrecisionArg::Default)]
     pub precision: PrecisionArg,
     /// Threads that compute [default: as the processor suggests]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 1024>)]

@@ -126,7 +126,7 @@ fn scores_have_one_entry_for_each_step() {
 fn nobody_reading_is_a_quiet_end() {
     let home = Home::new();
     let mut child = Command::new(binary())
-        .args(["generate", "--prompt", "abc", "--max-new", "3000", "--model"])
+        .args(["generate", "--prompt", "hello", "--max-new", "3000", "--temperature", "0", "--model"])
         .arg(tiny_model())
         .envs(home.environment())
         .stdout(Stdio::piped())

@@ -31,7 +31,7 @@ fn wrong_use_is_exit_code_2_with_one_error_and_one_hint() {
         (vec!["generate", "--prompt", "x", "--max-context", "1e9"], "not a whole number"),
         (vec!["generate", "--prompt", "x", "--max-new", "18446744073709551616"], "must be from 1"),
         (vec!["generate", "--prompt", "x", "--tokens-file", "y"], "cannot be used with"),
-        (vec!["generate", "--prompt", "x", "--expert-cache-policy", "fifo"], "lfu, lru"),
+        (vec!["generate", "--prompt", "x", "--expert-cache-policy", "fifo"], "lfu, lfu-total, lru"),
         (vec!["generate", "--prompt", ""], "is empty"),
         (vec!["chat", "   "], "is empty"),
         (vec!["score"], "--text-file <FILE>"),

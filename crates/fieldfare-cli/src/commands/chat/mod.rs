@@ -119,7 +119,7 @@ impl EngineAnswers<'_> {
     fn remarks(&self, generation: &Generation) {
         match generation.finish {
             Finish::Length => {
-                report::note("(cut short: the limit of new tokens or of the context is reached)")
+                report::note("(cut short: the limit of new tokens or of the context is reached)");
             }
             Finish::Cancelled => report::note("(stopped)"),
             _ => {}
