@@ -8,6 +8,7 @@ use crate::ui::output::{TextOut, Thoughts};
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{output, report};
 use crate::{interrupt, locate};
+use fieldfare::chat::ParsedCall;
 use fieldfare::engine::{
     Cancel, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Session,
 };
@@ -151,9 +152,20 @@ pub fn finish(generation: &Generation, show: &OutputArgs) -> Outcome {
         output::json_line(&json_object(generation))?;
     }
     if !show.quiet {
+        remark_calls(generation);
         report::statistics(&statistics(generation));
     }
     if generation.finish == Finish::Cancelled { Err(Failure::Interrupted) } else { Ok(()) }
+}
+
+/// Says what became of tool calls: this command offers no tools, but a conversation from a file may lead to one.
+pub fn remark_calls(generation: &Generation) {
+    for parsed in &generation.tool_calls {
+        report::warning(&format!("the model calls the tool {}, and there is none here", parsed.call.name));
+    }
+    if let Some(error) = &generation.call_error {
+        report::warning(&format!("the model wrote a tool call that cannot be read: {}", error.reason));
+    }
 }
 
 /// The object of `--json`.
@@ -168,6 +180,13 @@ fn json_object(generation: &Generation) -> serde_json::Value {
     });
     if let Some(reasoning) = &generation.reasoning {
         object["reasoning"] = json!(reasoning);
+    }
+    if !generation.tool_calls.is_empty() {
+        let call = |parsed: &ParsedCall| {
+            let call = &parsed.call;
+            json!({ "id": call.id, "name": call.name, "arguments": call.arguments.text() })
+        };
+        object["tool_calls"] = generation.tool_calls.iter().map(call).collect();
     }
     object
 }
@@ -194,7 +213,7 @@ pub fn statistics(generation: &Generation) -> String {
             span(timings.decode_seconds),
             rate(timings.decode_tokens_per_second)
         ),
-        format!("ended by {}", finish_reason(generation.finish)),
+        format!("finish: {}", finish_reason(generation.finish)),
     ];
     parts.extend(timings.expert_hit_rate.map(|share| format!("expert hits {:.0} %", 100.0 * share)));
     parts.push(format!("read {}", report::bytes(timings.expert_bytes_read)));

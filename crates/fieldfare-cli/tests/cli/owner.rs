@@ -39,19 +39,24 @@ fn long_generation(home: &Home, json: bool) -> Child {
         command.arg("--json");
     }
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_owner(home);
+    child
+}
+
+fn wait_for_owner(home: &Home) {
     let owned = || {
         let notes = std::fs::read_dir(home.path("run/fieldfare")).into_iter().flatten();
         notes.flatten().any(|entry| entry.path().extension().is_some_and(|end| end == "owner"))
     };
     for _ in 0..1000 {
         if owned() {
-            // The lock is the first thing that is taken: now the generation begins.
+            // The lock is the first thing that is taken: now the work begins.
             std::thread::sleep(std::time::Duration::from_millis(100));
-            return child;
+            return;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    panic!("the generation did not begin");
+    panic!("nobody took the model");
 }
 
 #[cfg(unix)]
@@ -89,7 +94,7 @@ fn ctrl_c_is_exit_code_130() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(130), "{name}");
         let err = String::from_utf8(output.stderr).unwrap();
-        assert!(err.contains("ended by cancelled") && !err.contains("error"), "{err}");
+        assert!(err.contains("finish: cancelled") && !err.contains("error"), "{err}");
     }
 }
 
@@ -106,6 +111,23 @@ fn an_interrupted_json_answer_is_empty_or_whole() {
         let value: serde_json::Value = serde_json::from_str(&out).unwrap();
         assert_eq!(value["finish_reason"], "cancelled");
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_score_prints_nothing() {
+    let home = Home::new();
+    let ids: Vec<u32> = (0..4096).map(|i| 2 + i % 500).collect();
+    let tokens = home.write("long.json", serde_json::to_string(&ids).unwrap());
+    let mut command = Command::new(binary());
+    command.args(["score", "--json", "--tokens-file"]).arg(tokens).arg("--model").arg(endless_model());
+    command.envs(home.environment()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    wait_for_owner(&home);
+    signal(&child, "-INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[cfg(unix)]

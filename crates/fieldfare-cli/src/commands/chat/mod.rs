@@ -28,7 +28,7 @@ pub fn run(args: &ChatArgs) -> Outcome {
 
 /// The conversation to answer, or `None` for one on the terminal.
 fn read(args: &ChatArgs) -> Outcome<Option<Vec<Message>>> {
-    let mut messages: Vec<Message> = args.system.as_deref().map(Message::system).into_iter().collect();
+    let mut messages: Vec<Message> = system(args).map(Message::system).into_iter().collect();
     if let Some(file) = &args.messages_file {
         messages.extend(messages::read(file)?);
         return Ok(Some(messages));
@@ -50,6 +50,11 @@ fn read(args: &ChatArgs) -> Outcome<Option<Vec<Message>>> {
     };
     messages.push(Message::user(text));
     Ok(Some(messages))
+}
+
+/// The instructions; blank ones are none.
+fn system(args: &ChatArgs) -> Option<&str> {
+    args.system.as_deref().filter(|text| !text.trim().is_empty())
 }
 
 fn render_options(args: &ChatArgs) -> RenderOptions {
@@ -86,7 +91,7 @@ fn talk(args: &ChatArgs) -> Outcome {
         options: answer::generate_options(&args.sampling, mode(false)),
         output: &args.output,
     };
-    Conversation::new(lines, engine_answers, args.system.clone(), &mut std::io::stderr()).run()
+    Conversation::new(lines, engine_answers, system(args).map(str::to_owned), &mut std::io::stderr()).run()
 }
 
 /// The engine as the other side of a conversation.
@@ -125,6 +130,7 @@ impl EngineAnswers<'_> {
             _ => {}
         }
         if !self.output.quiet {
+            answer::remark_calls(generation);
             report::statistics(&answer::statistics(generation));
         }
     }
