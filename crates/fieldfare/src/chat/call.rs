@@ -222,9 +222,9 @@ impl Parser<'_> {
             self.skip_space();
             let key = self.key(close)?;
             let value = self.value(depth + 1)?;
-            Json::insert(&mut entries, key, value);
+            entries.push((key, value));
             if self.closed(close)? {
-                return Ok(Json::Object(entries));
+                return Ok(Json::object(entries));
             }
         }
     }

@@ -4,6 +4,7 @@
 //! way to the model or back. So arguments travel as [`Json`], whose numbers are the text they were written
 //! as.
 
+use std::collections::HashSet;
 use std::fmt;
 
 /// Deepest nesting that [`Json::parse`] and the call parser accept; deeper input is refused, not followed.
@@ -63,12 +64,16 @@ impl Json {
         }
     }
 
-    /// Sets `key`; a key that is there already is taken out first, so the last one written stands last.
-    pub(crate) fn insert(entries: &mut Vec<(String, Self)>, key: String, value: Self) {
-        if let Some(at) = entries.iter().position(|(k, _)| *k == key) {
-            entries.remove(at);
+    /// An object of entries as read: of repeated keys the last stays, at its own place. Linear, since a client decides how
+    /// many there are.
+    pub(crate) fn object(mut entries: Vec<(String, Self)>) -> Self {
+        let mut seen = HashSet::new();
+        let last: Vec<bool> = entries.iter().rev().map(|(key, _)| seen.insert(key.as_str())).collect();
+        if last.contains(&false) {
+            let mut last = last.into_iter().rev();
+            entries.retain(|_| last.next().unwrap_or(true));
         }
-        entries.push((key, value));
+        Self::Object(entries)
     }
 
     fn write(&self, out: &mut String) {
@@ -307,7 +312,7 @@ impl Reader<'_> {
         self.at += 1;
         let mut entries = Vec::new();
         if self.take(b'}') {
-            return Ok(Json::Object(entries));
+            return Ok(Json::object(entries));
         }
         loop {
             self.skip_space();
@@ -319,9 +324,9 @@ impl Reader<'_> {
                 return Err(format!("`:` should stand at byte {}", self.at));
             }
             let value = self.value(depth + 1)?;
-            Json::insert(&mut entries, key, value);
+            entries.push((key, value));
             if self.take(b'}') {
-                return Ok(Json::Object(entries));
+                return Ok(Json::object(entries));
             }
             if !self.take(b',') {
                 return Err(format!("`,` or `}}` should stand at byte {}", self.at));

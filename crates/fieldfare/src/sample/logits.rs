@@ -10,39 +10,48 @@ use super::Sampling;
 
 /// Weight of the likeliest token. With 2^20 tokens the sum stays below 2^64.
 pub(super) const ONE: u64 = 1 << 43;
-/// Below this exponent a weight rounds to 0.
+/// From this exponent down a weight is 0.
 const LEAST: f64 = -31.0;
 
+/// `e^x` for small |x|, by its series: twelve terms, for |x| up to 0.7 exact to a few units of the last place.
+const fn series(x: f64) -> f64 {
+    let mut sum = 1.0;
+    let mut term = 14;
+    while term > 0 {
+        sum = sum * x / term as f64 + 1.0;
+        term -= 1;
+    }
+    sum
+}
+
+/// `2^(j / 64)`, computed when the program is compiled.
+const ROOTS: [f64; 64] = {
+    let mut roots = [0.0; 64];
+    let mut j = 0;
+    while j < 64 {
+        roots[j] = series(j as f64 / 64.0 * std::f64::consts::LN_2);
+        j += 1;
+    }
+    roots
+};
+
 /// `e^x * ONE` rounded, for x up to 0. Relative error below 1e-13 before rounding.
+#[inline]
 pub(super) fn weight(x: f64) -> u64 {
     /// Adding it rounds to an integer and leaves that integer in the low bits.
     const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
-    if x < LEAST {
-        return 0;
-    }
-    // x = n ln 2 + r, |r| <= 0.35: e^x = 2^n e^r, and e^r by its series.
-    let shifted = x * std::f64::consts::LOG2_E + ROUND;
-    let r = x - (shifted - ROUND) * std::f64::consts::LN_2;
-    let mut series = 1.0 / 479_001_600.0;
-    for factor in [
-        1.0 / 39_916_800.0,
-        1.0 / 3_628_800.0,
-        1.0 / 362_880.0,
-        1.0 / 40_320.0,
-        1.0 / 5_040.0,
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-        1.0,
-        1.0,
-    ] {
-        series = series * r + factor;
-    }
+    /// The same for numbers that are not negative.
+    const WHOLE: f64 = 4_503_599_627_370_496.0; // 2^52
+    let x = x.max(LEAST);
+    // x = (64 n + j) / 64 ln 2 + r with 0 <= j < 64 and |r| <= ln 2 / 128: e^x = 2^n 2^(j/64) e^r.
+    let shifted = x * (64.0 * std::f64::consts::LOG2_E) + ROUND;
+    let r = x - (shifted - ROUND) * (std::f64::consts::LN_2 / 64.0);
+    let power = ((((1.0 / 120.0 * r + 1.0 / 24.0) * r + 1.0 / 6.0) * r + 0.5) * r + 1.0) * r + 1.0;
+    let bits = shifted.to_bits();
+    let root = ROOTS[(bits & 63) as usize];
     // 2^(n + 43) by its exponent bits; n is within -45..=0.
-    let scale = f64::from_bits(shifted.to_bits().wrapping_add(1023 + 43) << 52);
-    (series * scale + 0.5) as u64
+    let scale = f64::from_bits((bits >> 6).wrapping_add(1023 + 43) << 52);
+    (power * root * scale + WHOLE).to_bits() & ((1 << 52) - 1)
 }
 
 /// Weight of a logit among logits with this maximum.
@@ -74,10 +83,17 @@ pub(super) fn greedy(logits: &[f32]) -> u32 {
     best.0 as u32
 }
 
+/// Bands of logits below the largest, for Top-P: 32 for each unit, down to where weights are 0.
+const BANDS_EACH: f32 = 32.0;
+const BANDS: usize = 1024;
+/// Comes after every id in the order of equal logits.
+const NO_ID: usize = u32::MAX as usize;
+
 /// The candidates of one choice.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
     keys: Vec<u64>,
+    bands: Vec<u64>,
     /// Candidates by rising id.
     pub(super) ids: Vec<u32>,
     /// Their weights with temperature.
@@ -99,8 +115,10 @@ impl Selection {
         let floor = self.floor(sampling, logits, max);
         let least = share_of(sampling.min_p, ONE);
         let temperature = f64::from(sampling.temperature);
+        let lowest = logit_of(floor).max(f32::MIN);
         for (id, &logit) in logits.iter().enumerate() {
-            if key(id, logit) < floor || logit == f32::NEG_INFINITY {
+            // The first test says no to almost all, cheaply.
+            if logit < lowest || key(id, logit) < floor {
                 continue;
             }
             if sampling.min_p > 0.0 && weight_of(logit, max) < least {
@@ -127,25 +145,43 @@ impl Selection {
 
     /// The key of the last token that Top-P and Top-K keep: both keep a beginning of the order.
     fn floor(&mut self, sampling: &Sampling, logits: &[f32], max: f32) -> u64 {
-        let limited = sampling.top_k > 0 && sampling.top_k < logits.len();
         let nucleus = sampling.top_p < 1.0;
-        if limited {
+        if sampling.top_k > 0 && sampling.top_k < logits.len() {
             self.likeliest(logits, sampling.top_k);
+            if nucleus {
+                let total = logits.iter().map(|&logit| weight_of(logit, max)).sum();
+                self.shorten(max, share_of(sampling.top_p, total).max(1));
+            }
         } else if nucleus {
-            // Tokens of weight 0 come last and are never needed to reach a share.
-            self.keys.clear();
-            let near = |(id, &logit): (usize, &f32)| {
-                (f64::from(logit) - f64::from(max) >= LEAST).then(|| key(id, logit))
-            };
-            self.keys.extend(logits.iter().enumerate().filter_map(near));
+            self.nucleus(logits, max, sampling.top_p);
         } else {
-            return 0;
-        }
-        if nucleus {
-            let total = logits.iter().map(|&logit| weight_of(logit, max)).sum();
-            self.shorten(max, share_of(sampling.top_p, total).max(1));
+            return key(NO_ID, f32::MIN);
         }
         self.keys.iter().copied().min().unwrap_or(0)
+    }
+
+    /// Finds the last token of the nucleus: masses of bands of logits first, then a selection within the one band
+    /// in which the share is reached. Leaves keys of that band.
+    fn nucleus(&mut self, logits: &[f32], max: f32, share: f32) {
+        // Rounded differences fall in order, so a band holds all tokens between two logits.
+        let band = |logit: f32| (((max - logit) * BANDS_EACH) as usize).min(BANDS - 1);
+        self.bands.clear();
+        self.bands.resize(BANDS, 0);
+        for &logit in logits {
+            self.bands[band(logit)] += weight_of(logit, max);
+        }
+        let mut need = share_of(share, self.bands.iter().sum()).max(1);
+        let mut last = 0;
+        while last < BANDS - 1 && self.bands[last] < need {
+            need -= self.bands[last];
+            last += 1;
+        }
+        self.keys.clear();
+        let inside = |(id, &logit): (usize, &f32)| {
+            (band(logit) == last && logit > f32::NEG_INFINITY).then(|| key(id, logit))
+        };
+        self.keys.extend(logits.iter().enumerate().filter_map(inside));
+        self.shorten(max, need);
     }
 
     /// Collects the keys of the `count` likeliest tokens (fewer if fewer are possible), in no order: one pass with a

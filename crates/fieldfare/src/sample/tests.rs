@@ -105,6 +105,7 @@ fn weights_at_the_ends() {
     assert_eq!(weight(-31.0), 0);
     assert_eq!(weight(f64::NEG_INFINITY), 0);
     assert!(weight(-30.0) > 0);
+    assert_eq!(weight(-1e300), 0);
 }
 
 /// Every ticket has one owner and each token owns as many as its weight: the distribution is the softmax, exactly.

@@ -9,6 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[test]
+fn a_runner_may_move_to_another_thread() {
+    let runner = runner(Layout::Tiled, &exact());
+    let position = std::thread::spawn(move || runner.position()).join().unwrap();
+    assert_eq!(position, 0);
+}
+
+#[test]
 fn options_and_ids_are_checked() {
     let dir = crate::support::tiny(Layout::Tiled);
     for (field, options) in [
@@ -84,7 +91,7 @@ fn scaled_copy(name: &str, factors: &[(&str, i32)]) -> PathBuf {
 }
 
 fn open(from: &Path, name: &str) -> Arc<ModelDir> {
-    Arc::new(ModelDir::open(&install(from, name, Layout::Tiled), Integrity::Full).unwrap())
+    Arc::new(ModelDir::open(install(from, name, Layout::Tiled), Integrity::Full).unwrap())
 }
 
 /// Largest magnitude of the residual after each layer.

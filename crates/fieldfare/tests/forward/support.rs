@@ -28,7 +28,8 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 /// Installs the checkpoint at `from` as `name` in the scratch folder.
 pub(crate) fn install(from: &Path, name: &str, layout: Layout) -> PathBuf {
     let output = scratch(name);
-    let options = InstallOptions { from: from.to_path_buf(), output: output.clone(), layout, overwrite: false };
+    let options =
+        InstallOptions { from: from.to_path_buf(), output: output.clone(), layout, overwrite: false };
     install_local(&options, &mut |_| ControlFlow::Continue(())).expect("the fixture installs");
     output
 }
@@ -37,7 +38,8 @@ pub(crate) fn install(from: &Path, name: &str, layout: Layout) -> PathBuf {
 pub(crate) fn tiny(layout: Layout) -> Arc<ModelDir> {
     TINY.with_borrow_mut(|tiny| {
         let dir = tiny.entry(layout).or_insert_with(|| {
-            let path = install(&fieldfare_testing::tiny_checkpoint(), &format!("tiny-{layout}.gturbo"), layout);
+            let path =
+                install(&fieldfare_testing::tiny_checkpoint(), &format!("tiny-{layout}.gturbo"), layout);
             Arc::new(ModelDir::open(&path, Integrity::Full).expect("what was installed opens"))
         });
         Arc::clone(dir)
