@@ -1,19 +1,17 @@
 //! JSON as the format wants it: a strict reader and the canonical writer.
 //!
-//! The reader works through a [`Cursor`], so a large document (8.45 MB of expert layout) need not become a tree;
-//! small ones become a [`Value`]. It takes any well-formed JSON, but refuses duplicate keys and nesting deeper than
-//! [`MAX_DEPTH`]. The writer produces upstream's bytes: two-space indent, `"key" : value`, keys sorted without
-//! regard to case and with runs of digits compared as numbers, no final newline.
+//! The reader is `serde_json` with rules on top: it refuses duplicate keys, and a large document (8.45 MB of expert
+//! layout) need not become a tree as a whole. The writer is ours, because its bytes are the format's: two-space indent,
+//! `"key" : value`, keys sorted without regard to case and with runs of digits compared as numbers, no final newline.
 
-mod cursor;
 mod fields;
+mod read;
 mod write;
 
-pub use cursor::{Cursor, MAX_DEPTH};
 pub(crate) use fields::Fields;
+pub use read::parse;
+pub(crate) use read::{Wanted, parse_wanted};
 pub use write::{canonical, canonical_into, compare_keys};
-
-use crate::Result;
 
 /// A JSON value. Object members keep the order of the document; keys are unique.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,14 +142,6 @@ impl From<Vec<Self>> for Value {
 /// An object from pairs; for writers.
 pub fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
     Value::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-}
-
-/// Parses a whole document of at most `cap` bytes. `file` is for messages.
-pub fn parse(file: &str, bytes: &[u8], cap: u64) -> Result<Value> {
-    let mut cursor = Cursor::new(file, bytes, cap)?;
-    let value = cursor.value()?;
-    cursor.end()?;
-    Ok(value)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! `packed_experts/layout.json`: which file holds which layer, where in it each expert lies, and what a blob holds.
 //!
-//! The document says the same thing once for every expert (3,840 times in 26B-A4B, 8.45 MB), so it is read in one
-//! streaming pass that keeps each distinct blob description once.
+//! The document says the same thing once for every expert (3,840 times in 26B-A4B, 8.45 MB), so blob descriptions stay
+//! text until they are told apart, and each distinct one is read and kept once.
 
-use super::json::{self, Cursor, Fields, Value};
+use super::json::{self, Fields, Value, Wanted};
 use super::{CAP_LAYOUT, EXPERTS_DIR, LAYOUT, Layout, MANIFEST, Manifest, PAGE, fault, paths};
-use crate::{Error, Result};
+use crate::Result;
 use std::collections::{HashMap, HashSet};
 
 mod blob;
@@ -88,8 +88,9 @@ pub struct ExpertLayout {
 impl ExpertLayout {
     /// Parses a layout and applies the rules of 1.6 of the specification, or of a tiled directory.
     pub fn parse(bytes: &[u8], layout: Layout) -> Result<Self> {
-        let raw = Raw::read(bytes, layout)?;
-        let fields = Fields::new(LAYOUT, "", &raw.top)?;
+        let wanted = Wanted { containers: &["layers", "experts"], text: "tensors" };
+        let (value, texts) = json::parse_wanted(LAYOUT, bytes, CAP_LAYOUT, &wanted)?;
+        let fields = Fields::new(LAYOUT, "", &value)?;
         let stride = fields.need("expertStride", "a positive multiple of 16384", |v| {
             v.as_u64().filter(|n| *n > 0 && n.is_multiple_of(PAGE))
         })?;
@@ -100,42 +101,36 @@ impl ExpertLayout {
                 fields.fault("expertsPerLayer", format!("{per} is more than this program can number"))
             );
         }
-        let Some(layers) = raw.layers else {
-            return Err(fields.fault("layers", "expected an array, it is missing"));
-        };
+        let layers = fields.objects("layers")?;
         if layers.len() != count {
             return Err(fields.fault("layers", format!("expected {count} entries, found {}", layers.len())));
         }
-        for (parts, at) in raw.blobs.iter().zip(&raw.first_seen) {
-            check_blob(parts, stride, layout, at)?;
-        }
+        let mut blobs = Blobs::new(layout, stride, &texts);
         let mut placed: Vec<Option<LayerLayout>> = vec![None; count];
         let mut names = HashSet::new();
-        for (i, layer) in layers.into_iter().enumerate() {
-            let at = |field: &str| format!("layers[{i}].{field}");
-            let slot =
-                usize::try_from(layer.layer).ok().and_then(|n| placed.get_mut(n)).ok_or_else(|| {
-                    fault(LAYOUT, &at("layer"), format!("expected 0..{count}, found {}", layer.layer))
-                })?;
+        for layer in layers {
+            let layer = layer?;
+            let number = layer.need("layer", "an integer >= 0", Value::as_int)?;
+            let slot = usize::try_from(number)
+                .ok()
+                .and_then(|n| placed.get_mut(n))
+                .ok_or_else(|| layer.fault("layer", format!("expected 0..{count}, found {number}")))?;
             if slot.is_some() {
-                return Err(fault(LAYOUT, &at("layer"), format!("layer {} appears twice", layer.layer)));
+                return Err(layer.fault("layer", format!("layer {number} appears twice")));
             }
-            if let Some(problem) = paths::basename_problem(&layer.file) {
-                return Err(fault(LAYOUT, &at("file"), format!("the name {problem}")));
+            let file = layer.need("file", "a string", Value::as_str)?.to_owned();
+            if let Some(problem) = paths::basename_problem(&file) {
+                return Err(layer.fault("file", format!("the name {problem}")));
             }
-            let key = paths::key(&layer.file);
+            let key = paths::key(&file);
             if key == "layout.json" || !names.insert(key) {
-                return Err(fault(
-                    LAYOUT,
-                    &at("file"),
-                    format!("{:?} is reserved or used twice", layer.file),
-                ));
+                return Err(layer.fault("file", format!("{file:?} is reserved or used twice")));
             }
-            let experts = place_experts(&layer.experts, per, stride, &at("experts"))?;
-            *slot = Some(LayerLayout { file: layer.file, experts });
+            let experts = place_experts(&layer, per, stride, &mut blobs)?;
+            *slot = Some(LayerLayout { file, experts });
         }
         let layers = placed.into_iter().flatten().collect(); // all are set: as many layers as slots, none twice
-        Ok(Self { expert_stride: stride, experts_per_layer: per, layers, blobs: raw.blobs })
+        Ok(Self { expert_stride: stride, experts_per_layer: per, layers, blobs: blobs.finish()? })
     }
 
     /// Checks agreement with the manifest: counts, stride, and that each layer file is listed with its size.
@@ -220,188 +215,95 @@ impl ExpertLayout {
     }
 }
 
-struct RawExpert {
-    id: Option<i128>,
-    rank: Option<i128>,
-    offset: u64,
-    size: u64,
-    blob: u32,
-}
-
-struct RawLayer {
-    layer: i128,
-    file: String,
-    experts: Vec<RawExpert>,
-}
-
-/// The document as read: fields checked one by one, not yet against each other.
-struct Raw {
-    /// The small top-level members.
-    top: Value,
-    layers: Option<Vec<RawLayer>>,
-    blobs: Vec<Vec<SubTensor>>,
-    /// Where each blob description stood first, for messages.
-    first_seen: Vec<String>,
-}
-
-impl Raw {
-    fn read(bytes: &[u8], layout: Layout) -> Result<Self> {
-        let mut cursor = Cursor::new(LAYOUT, bytes, CAP_LAYOUT)?;
-        if cursor.peek() != Some(b'{') {
-            return Err(Error::damaged(LAYOUT, "expected an object"));
-        }
-        let mut top = Vec::new();
-        let mut layers = None;
-        let mut blobs = Blobs { layout, ..Blobs::default() };
-        cursor.object(|cursor, key| {
-            match key {
-                "layers" => layers = Some(read_layers(cursor, &mut blobs)?),
-                "expertStride" | "numLayers" | "expertsPerLayer" => {
-                    top.push((key.to_owned(), cursor.leaf()?));
-                }
-                _ => cursor.skip()?,
-            }
-            Ok(())
-        })?;
-        cursor.end()?;
-        Ok(Self { top: Value::Object(top), layers, blobs: blobs.all, first_seen: blobs.first_seen })
-    }
-}
-
-fn expect_bracket(cursor: &mut Cursor<'_>, bracket: u8, at: &str) -> Result<()> {
-    if cursor.peek() == Some(bracket) {
-        return Ok(());
-    }
-    let what = if bracket == b'[' { "an array" } else { "an object" };
-    Err(fault(LAYOUT, at, format!("expected {what}")))
-}
-
-fn read_layers<'a>(cursor: &mut Cursor<'a>, blobs: &mut Blobs<'a>) -> Result<Vec<RawLayer>> {
-    let mut layers = Vec::new();
-    expect_bracket(cursor, b'[', "layers")?;
-    cursor.array(|cursor, i| {
-        let at = format!("layers[{i}]");
-        expect_bracket(cursor, b'{', &at)?;
-        let (mut small, mut experts) = (Vec::new(), None);
-        cursor.object(|cursor, key| {
-            match key {
-                "experts" => experts = Some(read_experts(cursor, &at, blobs)?),
-                "layer" | "file" => small.push((key.to_owned(), cursor.leaf()?)),
-                _ => cursor.skip()?,
-            }
-            Ok(())
-        })?;
-        let small = Value::Object(small);
-        let fields = Fields::new(LAYOUT, at, &small)?;
-        let Some(experts) = experts else {
-            return Err(fields.fault("experts", "expected an array, it is missing"));
-        };
-        let layer = fields.need("layer", "an integer >= 0", Value::as_int)?;
-        let file = fields.need("file", "a string", Value::as_str)?.to_owned();
-        layers.push(RawLayer { layer, file, experts });
-        Ok(())
-    })?;
-    Ok(layers)
-}
-
-fn read_experts<'a>(cursor: &mut Cursor<'a>, layer: &str, blobs: &mut Blobs<'a>) -> Result<Vec<RawExpert>> {
-    let mut experts = Vec::new();
-    expect_bracket(cursor, b'[', &format!("{layer}.experts"))?;
-    cursor.array(|cursor, i| {
-        if cursor.peek() != Some(b'{') {
-            return Err(fault(LAYOUT, &format!("{layer}.experts[{i}]"), "expected an object"));
-        }
-        let (mut small, mut blob) = (Vec::new(), None);
-        cursor.object(|cursor, key| {
-            match key {
-                "tensors" => blob = Some(blobs.read(cursor, &|| format!("{layer}.experts[{i}].tensors"))?),
-                "expert" | "physicalRank" | "offset" | "size" => {
-                    small.push((key.to_owned(), cursor.leaf()?));
-                }
-                _ => cursor.skip()?,
-            }
-            Ok(())
-        })?;
-        let small = Value::Object(small);
-        let fields = Fields::new(LAYOUT, format!("{layer}.experts[{i}]"), &small)?;
-        experts.push(RawExpert {
-            id: fields.optional("expert", "an integer", Value::as_int)?,
-            rank: fields.optional("physicalRank", "an integer", Value::as_int)?,
-            offset: fields.u64("offset")?,
-            size: fields.u64("size")?,
-            blob: blob.ok_or_else(|| fields.fault("tensors", "expected an object, it is missing"))?,
-        });
-        Ok(())
-    })?;
-    Ok(experts)
-}
-
 /// Blob descriptions seen so far, by text and by meaning.
-#[derive(Default)]
 struct Blobs<'a> {
     layout: Layout,
-    by_text: HashMap<&'a str, u32>,
+    stride: u64,
+    /// The distinct texts, and what each was found to mean.
+    by_text: Vec<(&'a str, Option<u32>)>,
     by_meaning: HashMap<Vec<SubTensor>, u32>,
     all: Vec<Vec<SubTensor>>,
-    first_seen: Vec<String>,
 }
 
 impl<'a> Blobs<'a> {
-    fn read(&mut self, cursor: &mut Cursor<'a>, at: &dyn Fn() -> String) -> Result<u32> {
-        if cursor.peek() != Some(b'{') {
-            return Err(fault(LAYOUT, &at(), "expected an object"));
+    fn new(layout: Layout, stride: u64, texts: &[&'a str]) -> Self {
+        let by_text = texts.iter().map(|text| (*text, None)).collect();
+        Self { layout, stride, by_text, by_meaning: HashMap::new(), all: Vec::new() }
+    }
+
+    /// The number of the description of `expert`.
+    fn number(&mut self, expert: &Fields<'_>) -> Result<u32> {
+        let text = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
+        let text = expert.need("tensors", "an object", text)?;
+        let Some((text, number)) = self.by_text.get_mut(text) else {
+            return Err(expert.fault("tensors", "expected an object"));
+        };
+        if let Some(number) = number {
+            return Ok(*number); // the same text was read before
         }
-        let text = cursor.raw_object()?;
-        if let Some(number) = self.by_text.get(text) {
-            return Ok(*number); // the same text was parsed before
-        }
-        let mut inner = cursor.nested(text);
-        let value = inner.value()?;
-        inner.end()?;
-        let parts = read_blob(&value, self.layout, &at())?;
-        let next =
-            u32::try_from(self.all.len()).map_err(|_| fault(LAYOUT, &at(), "too many descriptions"))?;
-        let number = *self.by_meaning.entry(parts).or_insert_with_key(|parts| {
+        let at = expert.path("tensors");
+        let value = json::parse(&format!("{LAYOUT}: {at}"), text.as_bytes(), CAP_LAYOUT)?;
+        let parts = read_blob(&value, self.layout, &at)?;
+        check_blob(&parts, self.stride, self.layout, &at)?;
+        let next = u32::try_from(self.all.len()).map_err(|_| expert.fault("tensors", "too many kinds"))?;
+        Ok(*number.insert(*self.by_meaning.entry(parts).or_insert_with_key(|parts| {
             self.all.push(parts.clone());
-            self.first_seen.push(at());
             next
-        });
-        self.by_text.insert(text, number);
-        Ok(number)
+        })))
+    }
+
+    /// The descriptions by number. A `tensors` that no expert owns must be sound JSON too.
+    fn finish(self) -> Result<Vec<Vec<SubTensor>>> {
+        for (text, _) in self.by_text.iter().filter(|(_, number)| number.is_none()) {
+            json::parse(LAYOUT, text.as_bytes(), CAP_LAYOUT)?;
+        }
+        Ok(self.all)
     }
 }
 
-fn place_experts(raw: &[RawExpert], per: usize, stride: u64, at: &str) -> Result<Vec<ExpertEntry>> {
-    if raw.len() != per {
-        return Err(fault(LAYOUT, at, format!("expected {per} entries, found {}", raw.len())));
+fn place_experts(
+    layer: &Fields<'_>,
+    per: usize,
+    stride: u64,
+    blobs: &mut Blobs<'_>,
+) -> Result<Vec<ExpertEntry>> {
+    let experts = layer.objects("experts")?;
+    if experts.len() != per {
+        return Err(layer.fault("experts", format!("expected {per} entries, found {}", experts.len())));
     }
-    let explicit = raw.iter().filter(|expert| expert.id.is_some()).count();
-    if explicit != 0 && explicit != per {
-        return Err(fault(LAYOUT, at, "`expert` must be given for all or for none"));
-    }
+    let mut explicit = 0;
     let mut placed: Vec<Option<ExpertEntry>> = vec![None; per];
     let mut taken = vec![false; per];
-    for (i, expert) in raw.iter().enumerate() {
-        let wrong = |field: &str, reason: String| fault(LAYOUT, &format!("{at}[{i}].{field}"), reason);
-        let id = expert.id.unwrap_or(i as i128);
+    for (i, expert) in experts.enumerate() {
+        let expert = expert?;
+        let id = expert.optional("expert", "an integer", Value::as_int)?;
+        explicit += usize::from(id.is_some());
+        let id = id.unwrap_or(i as i128);
+        if explicit != 0 && explicit != i + 1 {
+            return Err(layer.fault("experts", "`expert` must be given for all or for none"));
+        }
         let slot = usize::try_from(id)
             .ok()
             .and_then(|id| placed.get_mut(id))
             .filter(|slot| slot.is_none())
-            .ok_or_else(|| wrong("expert", format!("{id} is repeated or not in 0..{per}")))?;
-        let rank = expert.rank.unwrap_or(id);
+            .ok_or_else(|| expert.fault("expert", format!("{id} is repeated or not in 0..{per}")))?;
+        let rank = expert.optional("physicalRank", "an integer", Value::as_int)?.unwrap_or(id);
         let free = usize::try_from(rank).ok().and_then(|rank| taken.get_mut(rank)).filter(|taken| !**taken);
-        *free.ok_or_else(|| wrong("physicalRank", format!("{rank} is repeated or not in 0..{per}")))? = true;
-        let physical_rank = u32::try_from(rank).map_err(|_| wrong("physicalRank", "too large".into()))?;
-        let offset = stride.checked_mul(u64::from(physical_rank));
-        if offset != Some(expert.offset) {
-            let expected = offset.map_or_else(|| "one within 64 bits".to_owned(), |n| n.to_string());
-            return Err(wrong("offset", format!("expected {expected}, found {}", expert.offset)));
+        *free.ok_or_else(|| {
+            expert.fault("physicalRank", format!("{rank} is repeated or not in 0..{per}"))
+        })? = true;
+        let physical_rank = u32::try_from(rank).map_err(|_| expert.fault("physicalRank", "too large"))?;
+        let expected = stride.checked_mul(u64::from(physical_rank));
+        let offset = expert.u64("offset")?;
+        if expected != Some(offset) {
+            let expected = expected.map_or_else(|| "one within 64 bits".to_owned(), |n| n.to_string());
+            return Err(expert.fault("offset", format!("expected {expected}, found {offset}")));
         }
-        if expert.size != stride {
-            return Err(wrong("size", format!("expected {stride}, found {}", expert.size)));
+        let size = expert.u64("size")?;
+        if size != stride {
+            return Err(expert.fault("size", format!("expected {stride}, found {size}")));
         }
-        *slot = Some(ExpertEntry { physical_rank, blob: expert.blob });
+        *slot = Some(ExpertEntry { physical_rank, blob: blobs.number(&expert)? });
     }
     Ok(placed.into_iter().flatten().collect()) // all are set: as many experts as slots, none twice
 }

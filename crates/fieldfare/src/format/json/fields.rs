@@ -98,6 +98,19 @@ impl<'a> Fields<'a> {
         Fields::new(self.file, self.path(key), value)
     }
 
+    /// The elements of an array of objects.
+    pub(crate) fn objects(
+        &self,
+        key: &str,
+    ) -> Result<impl ExactSizeIterator<Item = Result<Fields<'a>>> + use<'a>> {
+        let elements = self.need(key, "an array", Value::as_array)?;
+        let (file, at) = (self.file, self.path(key));
+        Ok(elements
+            .iter()
+            .enumerate()
+            .map(move |(i, element)| Fields::new(file, format!("{at}[{i}]"), element)))
+    }
+
     pub(crate) fn members(&self) -> &'a [(String, Value)] {
         self.object.as_object().unwrap_or_default()
     }

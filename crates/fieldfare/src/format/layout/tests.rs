@@ -185,6 +185,14 @@ fn documents_that_are_no_layout() {
     ] {
         assert!(ExpertLayout::parse(text.replacen(from, to, 1).as_bytes(), Layout::V1).is_err(), "{from}");
     }
+    // Nor does one hide where nothing is looked for.
+    for extra in [r#""x":[{"a":1,"a":1}]"#, r#""tensors":{"a":1,"a":1}"#, r#""numLayers":1"#] {
+        let twice = text.replacen('{', &format!("{{{extra},"), 1);
+        let message = ExpertLayout::parse(twice.as_bytes(), Layout::V1).unwrap_err().to_string();
+        assert!(message.contains("packed_experts/layout.json: duplicate key"), "{message}");
+    }
+    let apart = text.replacen('{', r#"{"tensors":[],"x":{"y":0},"#, 1);
+    assert_eq!(ExpertLayout::parse(apart.as_bytes(), Layout::V1).unwrap(), reference());
     let wide = format!("{{\"expertStride\":[{}0]}}", "0,".repeat(1 << 20));
     let message = ExpertLayout::parse(wide.as_bytes(), Layout::V1).unwrap_err().to_string();
     assert!(
