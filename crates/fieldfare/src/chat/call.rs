@@ -328,9 +328,8 @@ impl Parser<'_> {
     }
 
     fn json_string(&mut self) -> Result<String, String> {
-        let plain = self.plain();
-        let (s, end) = json::read_string(plain, 0)?;
-        self.at += end;
+        let (s, len) = json::read_string(self.plain())?;
+        self.at += len;
         Ok(s)
     }
 
@@ -369,7 +368,7 @@ impl Parser<'_> {
             "True" => Json::Bool(true),
             "False" => Json::Bool(false),
             "" => return Err("a value is missing".to_owned()),
-            number if json::number_len(number.as_bytes()) == Some(number.len()) => Json::Number(word.clone()),
+            number if json::is_number(number) => Json::Number(word.clone()),
             other => return Err(format!("{other:?} is no value")),
         };
         if matches!(word.as_str(), "None" | "True" | "False") {

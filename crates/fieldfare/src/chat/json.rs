@@ -2,8 +2,11 @@
 //!
 //! `serde_json::Value` turns an integer beyond 64 bits into a float; a tool argument must not change on its
 //! way to the model or back. So arguments travel as [`Json`], whose numbers are the text they were written
-//! as.
+//! as. `serde_json` parses and writes them; its `RawValue` gives each number's text.
 
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -28,16 +31,39 @@ pub enum Json {
 }
 
 impl Json {
-    /// Parses one JSON document. Of repeated keys the last wins. The error names the byte.
+    /// Parses one JSON document. Of repeated keys the last wins.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut reader = Reader { bytes: text.as_bytes(), text, at: 0 };
-        reader.skip_space();
-        let value = reader.value(0)?;
-        reader.skip_space();
-        if reader.at != reader.bytes.len() {
-            return Err(format!("more text after the value at byte {}", reader.at));
+        let raw: &RawValue = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        Self::read(raw.get(), 0, &mut text.len().saturating_mul(16).saturating_add(1 << 20))
+    }
+
+    /// Reads a value from its text, which is known to be well-formed but for what strings hold. Text is scanned once for
+    /// each array and object around it; `scans` is how many bytes of that are left, so that deep nesting in a long text
+    /// (16 levels around all of it) cannot take the time of a hundred such texts.
+    fn read(text: &str, depth: usize, scans: &mut usize) -> Result<Self, String> {
+        if depth > MAX_DEPTH {
+            return Err(format!("nested deeper than {MAX_DEPTH}"));
         }
-        Ok(value)
+        *scans = scans.checked_sub(text.len()).ok_or("nested too deeply for its length")?;
+        let mut inside = |raw: &RawValue| Self::read(raw.get(), depth + 1, scans);
+        let wrong = |e: serde_json::Error| e.to_string();
+        match text.as_bytes() {
+            [b'[', ..] => {
+                let items: Vec<&RawValue> = serde_json::from_str(text).map_err(wrong)?;
+                items.into_iter().map(inside).collect::<Result<_, _>>().map(Self::Array)
+            }
+            [b'{', ..] => {
+                let entries =
+                    serde_json::Deserializer::from_str(text).deserialize_map(Entries).map_err(wrong)?;
+                let entries = entries.into_iter().map(|(key, raw)| Ok((key, inside(raw)?)));
+                entries.collect::<Result<_, String>>().map(Self::object)
+            }
+            [b'"', ..] => serde_json::from_str(text).map(Self::String).map_err(wrong),
+            b"null" => Ok(Self::Null),
+            b"true" => Ok(Self::Bool(true)),
+            b"false" => Ok(Self::Bool(false)),
+            _ => Ok(Self::Number(text.to_owned())),
+        }
     }
 
     /// The value of `key`, if this is an object that has it.
@@ -75,45 +101,29 @@ impl Json {
         }
         Self::Object(entries)
     }
-
-    fn write(&self, out: &mut String) {
-        match self {
-            Self::Null => out.push_str("null"),
-            Self::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
-            Self::Number(n) => out.push_str(n),
-            Self::String(s) => write_string(s, out),
-            Self::Array(items) => {
-                out.push('[');
-                for (i, item) in items.iter().enumerate() {
-                    if i > 0 {
-                        out.push(',');
-                    }
-                    item.write(out);
-                }
-                out.push(']');
-            }
-            Self::Object(entries) => {
-                out.push('{');
-                for (i, (key, value)) in entries.iter().enumerate() {
-                    if i > 0 {
-                        out.push(',');
-                    }
-                    write_string(key, out);
-                    out.push(':');
-                    value.write(out);
-                }
-                out.push('}');
-            }
-        }
-    }
 }
 
 /// Compact JSON text: nothing around commas and colons, numbers as spelled, only what must be is escaped.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = String::new();
-        self.write(&mut out);
-        f.write_str(&out)
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// For `serde_json`: numbers go out as spelled. What is no number (only a caller's own mistake) goes as a string.
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Bool(b) => serializer.serialize_bool(*b),
+            Self::Number(n) => match serde_json::from_str::<&RawValue>(n) {
+                Ok(spelled) => spelled.serialize(serializer),
+                Err(_) => serializer.serialize_str(n),
+            },
+            Self::String(s) => serializer.serialize_str(s),
+            Self::Array(items) => serializer.collect_seq(items),
+            Self::Object(entries) => serializer.collect_map(entries.iter().map(|(k, v)| (k, v))),
+        }
     }
 }
 
@@ -133,205 +143,38 @@ impl From<&serde_json::Value> for Json {
     }
 }
 
-fn write_string(s: &str, out: &mut String) {
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
+/// Whether `text` is a number in JSON's grammar, of whatever size.
+pub(crate) fn is_number(text: &str) -> bool {
+    text.starts_with(|c: char| c == '-' || c.is_ascii_digit())
+        && serde_json::from_str::<&RawValue>(text).is_ok_and(|raw| raw.get() == text)
 }
 
-/// Length of the JSON number at the start of `bytes`; `None` where there is none or it breaks the grammar (a
-/// leading zero, a dot or an exponent without digits). What follows it is the caller's to judge.
-pub(crate) fn number_len(bytes: &[u8]) -> Option<usize> {
-    let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
-    let mut at = usize::from(bytes.first() == Some(&b'-'));
-    let whole = digits(at);
-    if whole == 0 || (whole > 1 && bytes[at] == b'0') {
-        return None;
+/// Reads the JSON string at the start of `text`; returns it and its length with its quotes.
+pub(crate) fn read_string(text: &str) -> Result<(String, usize), String> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<String>();
+    match values.next() {
+        Some(Ok(string)) => Ok((string, values.byte_offset())),
+        Some(Err(error)) => Err(format!("a string is not valid: {error}")),
+        None => Err("a string is missing".to_owned()),
     }
-    at += whole;
-    if bytes.get(at) == Some(&b'.') {
-        let fraction = digits(at + 1);
-        if fraction == 0 {
-            return None;
-        }
-        at += 1 + fraction;
-    }
-    if matches!(bytes.get(at), Some(b'e' | b'E')) {
-        let sign = usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
-        let exponent = digits(at + 1 + sign);
-        if exponent == 0 {
-            return None;
-        }
-        at += 1 + sign + exponent;
-    }
-    Some(at)
 }
 
-/// Reads a JSON string whose opening quote is at `at`; returns it and the position after its closing quote.
-/// Raw control characters, unknown escapes and lone surrogates are errors, as JSON has it.
-pub(crate) fn read_string(text: &str, at: usize) -> Result<(String, usize), String> {
-    let mut out = String::new();
-    let mut rest = text[at + 1..].char_indices();
-    let base = at + 1;
-    while let Some((i, c)) = rest.next() {
-        match c {
-            '"' => return Ok((out, base + i + 1)),
-            '\\' => {
-                let escape = rest.next().map(|(_, e)| e).ok_or("a string is not closed")?;
-                let plain = match escape {
-                    '"' | '\\' | '/' => escape,
-                    'n' => '\n',
-                    'r' => '\r',
-                    't' => '\t',
-                    'b' => '\u{8}',
-                    'f' => '\u{c}',
-                    'u' => unicode_escape(&mut rest)?,
-                    other => return Err(format!("unknown escape \\{other} in a string")),
-                };
-                out.push(plain);
-            }
-            c if c < ' ' => return Err("a raw control character in a string".to_owned()),
-            c => out.push(c),
-        }
-    }
-    Err("a string is not closed".to_owned())
-}
+/// The entries of an object in order, values as text.
+struct Entries;
 
-fn unicode_escape(rest: &mut std::str::CharIndices<'_>) -> Result<char, String> {
-    fn four(rest: &mut std::str::CharIndices<'_>) -> Result<u32, String> {
-        let mut code = 0;
-        for _ in 0..4 {
-            let digit =
-                rest.next().and_then(|(_, c)| c.to_digit(16)).ok_or("a \\u escape needs four hex digits")?;
-            code = code * 16 + digit;
-        }
-        Ok(code)
-    }
-    let lone = || "a lone surrogate in a string".to_owned();
-    let first = four(rest)?;
-    let code = if (0xd800..0xdc00).contains(&first) {
-        if rest.next().map(|(_, c)| c) != Some('\\') || rest.next().map(|(_, c)| c) != Some('u') {
-            return Err(lone());
-        }
-        let second = four(rest)?;
-        if !(0xdc00..0xe000).contains(&second) {
-            return Err(lone());
-        }
-        0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00)
-    } else {
-        first
-    };
-    char::from_u32(code).ok_or_else(lone)
-}
+impl<'a> Visitor<'a> for Entries {
+    type Value = Vec<(String, &'a RawValue)>;
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    text: &'a str,
-    at: usize,
-}
-
-impl Reader<'_> {
-    fn skip_space(&mut self) {
-        while matches!(self.bytes.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
-        }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
     }
 
-    fn take(&mut self, byte: u8) -> bool {
-        self.skip_space();
-        let found = self.bytes.get(self.at) == Some(&byte);
-        self.at += usize::from(found);
-        found
-    }
-
-    fn value(&mut self, depth: usize) -> Result<Json, String> {
-        if depth > MAX_DEPTH {
-            return Err(format!("nested deeper than {MAX_DEPTH}"));
-        }
-        self.skip_space();
-        match self.bytes.get(self.at) {
-            None => Err("the text ends where a value should stand".to_owned()),
-            Some(b'"') => self.string().map(Json::String),
-            Some(b'[') => self.array(depth),
-            Some(b'{') => self.object(depth),
-            Some(_) => self.scalar(),
-        }
-    }
-
-    fn string(&mut self) -> Result<String, String> {
-        let (s, end) = read_string(self.text, self.at)?;
-        self.at = end;
-        Ok(s)
-    }
-
-    fn scalar(&mut self) -> Result<Json, String> {
-        let rest = &self.bytes[self.at..];
-        for (word, value) in [("null", Json::Null), ("true", Json::Bool(true)), ("false", Json::Bool(false))]
-        {
-            if rest.starts_with(word.as_bytes()) {
-                self.at += word.len();
-                return Ok(value);
-            }
-        }
-        let len = number_len(rest).ok_or_else(|| format!("no JSON value at byte {}", self.at))?;
-        let number = self.text[self.at..self.at + len].to_owned();
-        self.at += len;
-        Ok(Json::Number(number))
-    }
-
-    fn array(&mut self, depth: usize) -> Result<Json, String> {
-        self.at += 1;
-        let mut items = Vec::new();
-        if self.take(b']') {
-            return Ok(Json::Array(items));
-        }
-        loop {
-            items.push(self.value(depth + 1)?);
-            if self.take(b']') {
-                return Ok(Json::Array(items));
-            }
-            if !self.take(b',') {
-                return Err(format!("`,` or `]` should stand at byte {}", self.at));
-            }
-        }
-    }
-
-    fn object(&mut self, depth: usize) -> Result<Json, String> {
-        self.at += 1;
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut entries = Vec::new();
-        if self.take(b'}') {
-            return Ok(Json::object(entries));
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
         }
-        loop {
-            self.skip_space();
-            if self.bytes.get(self.at) != Some(&b'"') {
-                return Err(format!("a key should stand at byte {}", self.at));
-            }
-            let key = self.string()?;
-            if !self.take(b':') {
-                return Err(format!("`:` should stand at byte {}", self.at));
-            }
-            let value = self.value(depth + 1)?;
-            entries.push((key, value));
-            if self.take(b'}') {
-                return Ok(Json::object(entries));
-            }
-            if !self.take(b',') {
-                return Err(format!("`,` or `}}` should stand at byte {}", self.at));
-            }
-        }
+        Ok(entries)
     }
 }
 
@@ -344,6 +187,7 @@ mod tests {
     fn numbers_keep_their_spelling() {
         let text = r#"{"a":9007199254740993,"b":18446744073709551616,"c":1.50,"d":1E+2,"e":-0}"#;
         assert_eq!(Json::parse(text).unwrap().to_string(), text);
+        assert_eq!(Json::Number("1,2".to_owned()).to_string(), "\"1,2\"", "still JSON");
     }
 
     #[test]
@@ -370,6 +214,14 @@ mod tests {
             assert!(Json::parse(bad).is_err(), "{bad}");
         }
         assert!(Json::parse(&"[".repeat(100_000)).is_err());
+        let deep = |levels, inner: &str| {
+            Json::parse(&format!("{}{inner}{}", "[".repeat(levels), "]".repeat(levels))).map(drop)
+        };
+        assert!(deep(128, "1").is_ok());
+        assert!(deep(129, "1").unwrap_err().contains("nested deeper than 128"));
+        let long = "1,".repeat(100_000) + "1";
+        assert!(deep(16, &long).is_ok());
+        assert!(deep(100, &long).unwrap_err().contains("nested too deeply for its length"));
     }
 
     #[test]
