@@ -122,16 +122,17 @@ impl EngineAnswers<'_> {
     }
 
     fn remarks(&self, generation: &Generation) {
+        if self.output.quiet {
+            return;
+        }
         match generation.finish {
             Finish::Length => {
                 report::note("(cut short: the limit of new tokens or of the context is reached)");
             }
             Finish::Cancelled => report::note("(stopped)"),
-            _ => {}
+            Finish::Stop | Finish::ToolCalls => {}
         }
-        if !self.output.quiet {
-            answer::remark_calls(generation);
-            report::statistics(&answer::statistics(generation));
-        }
+        answer::remark_calls(generation);
+        report::statistics(&answer::statistics(generation));
     }
 }
