@@ -1,1 +1,3 @@
 //! What differs between platforms, one small file for each concern.
+
+pub mod map;
