@@ -1,0 +1,58 @@
+//! The inner loops, one folder for each instruction set, same file names in each.
+//!
+//! `scalar` says what every operation means, in plain f32, and is the oracle of the others. Every reduction has one
+//! order, stated there in terms of columns and elements, not of vectors, and every multiply-add is fused, so the
+//! vector versions give the same bits:
+//!
+//! - matmul: a weight is `fma(q, scale, bias)`; quarter `i` of every 64-column group (16 columns) adds into partial
+//!   sum `i`, in column order over the whole row; the result is `(p0 + p1) + (p2 + p3)`.
+//! - dot products and sums: element `i` adds into lane `i % 16`; the lanes are folded 16 -> 8 -> 4 -> 2 -> 1, each
+//!   fold adding the upper half to the lower one.
+//! - weighted sums: one element after the other.
+//!
+//! NaN payloads are not part of the promise.
+
+use crate::kv::KvSlice;
+use crate::quant::QuantMatrix;
+use std::ops::Range;
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+pub(crate) mod output;
+pub(crate) mod scalar;
+
+pub(crate) use output::Out;
+
+/// Columns of a group that share a partial sum of a matmul.
+pub(crate) const QUARTER: usize = 16;
+/// Lanes of a dot product or sum.
+pub(crate) const LANES: usize = 16;
+
+/// The functions of one instruction set. Calling one needs a CPU with the features of its folder, and:
+///
+/// - `matmul(w, rows, x, m_rows, out)`: `rows` inside the matrix, `x.len() == m_rows * w.cols()`, and `out` valid
+///   for every row of `rows` and result below `m_rows`, written by nobody else meanwhile;
+/// - `dequantize_row(w, row, out)`: `row < w.rows()`, `out.len() == w.cols()`;
+/// - `rms_norm(x, weight, eps, out)`: equal lengths; `rms_norm_in_place(x, weight, eps)` too;
+/// - `rope(head, cos, sin)`: `head.len()` even, the others half as long;
+/// - `gelu_mul`, `add`, `add_scaled`: equal lengths;
+/// - `scores(q, keys, stride, out)`: `keys` reaches to `(out.len() - 1) * stride + q.len()` unless `out` is empty;
+/// - `weighted_sum(p, values, stride, out)`: the same with `p` and `out` in the places of `out` and `q`;
+/// - `to_f16(x, out)`: equal lengths.
+#[allow(clippy::type_complexity)] // these are the signatures, said once
+pub(crate) struct Table {
+    pub(crate) matmul: unsafe fn(&QuantMatrix<'_>, Range<usize>, &[f32], usize, Out),
+    pub(crate) dequantize_row: unsafe fn(&QuantMatrix<'_>, usize, &mut [f32]),
+    pub(crate) rms_norm: unsafe fn(&[f32], Option<&[f32]>, f32, &mut [f32]),
+    pub(crate) rms_norm_in_place: unsafe fn(&mut [f32], Option<&[f32]>, f32),
+    pub(crate) rope: unsafe fn(&mut [f32], &[f32], &[f32]),
+    pub(crate) gelu_mul: unsafe fn(&mut [f32], &[f32]),
+    pub(crate) add: unsafe fn(&mut [f32], &[f32]),
+    pub(crate) add_scaled: unsafe fn(&mut [f32], f32, &[f32]),
+    pub(crate) scale: unsafe fn(&mut [f32], f32),
+    pub(crate) soft_cap: unsafe fn(&mut [f32], f32),
+    pub(crate) softmax: unsafe fn(&mut [f32]),
+    pub(crate) scores: unsafe fn(&[f32], KvSlice<'_>, usize, &mut [f32]),
+    pub(crate) weighted_sum: unsafe fn(&[f32], KvSlice<'_>, usize, &mut [f32]),
+    pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
+}

@@ -1,0 +1,49 @@
+//! One query head against a span of the KV cache, and the conversion of what goes into it.
+
+use super::math::fold;
+use crate::arch::LANES;
+use crate::kv::KvSlice;
+use half::f16;
+
+/// `out[j] = q . keys[j * stride ..]`
+pub(crate) fn scores(q: &[f32], keys: KvSlice<'_>, stride: usize, out: &mut [f32]) {
+    let each = |out: &mut [f32], key: &dyn Fn(usize) -> f32| {
+        for (j, out) in out.iter_mut().enumerate() {
+            let mut lanes = [0.0f32; LANES];
+            for (i, &q) in q.iter().enumerate() {
+                let lane = &mut lanes[i % LANES];
+                *lane = q.mul_add(key(j * stride + i), *lane);
+            }
+            *out = fold(lanes);
+        }
+    };
+    match keys {
+        KvSlice::F32(keys) => each(out, &|i| keys[i]),
+        KvSlice::F16(keys) => each(out, &|i| f16::from_bits(keys[i]).to_f32()),
+    }
+}
+
+/// `out += sum_j p[j] * values[j * stride ..]`, in order of j.
+pub(crate) fn weighted_sum(p: &[f32], values: KvSlice<'_>, stride: usize, out: &mut [f32]) {
+    for (j, &p) in p.iter().enumerate() {
+        match values {
+            KvSlice::F32(values) => {
+                for (o, &v) in out.iter_mut().zip(&values[j * stride..]) {
+                    *o = p.mul_add(v, *o);
+                }
+            }
+            KvSlice::F16(values) => {
+                for (o, &v) in out.iter_mut().zip(&values[j * stride..]) {
+                    *o = p.mul_add(f16::from_bits(v).to_f32(), *o);
+                }
+            }
+        }
+    }
+}
+
+/// IEEE half floats, nearest even; beyond 65504 + half a step infinity.
+pub(crate) fn to_f16(x: &[f32], out: &mut [u16]) {
+    for (o, &x) in out.iter_mut().zip(x) {
+        *o = f16::from_f32(x).to_bits();
+    }
+}

@@ -1,0 +1,164 @@
+//! Which instruction set runs: found once, one table of function pointers each, an override for tests and support.
+//!
+//! The functions of a table are `unsafe` to call for two reasons, both settled in this folder: the CPU must have
+//! the table's features ([`Kernels::for_isa`] is the only way to a table and asks the CPU), and shapes must fit
+//! (`ops`, the safe entry points, check them before they call).
+
+mod ops;
+
+use crate::arch::{self, Table};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+/// Environment variable that names the instruction set to use, see [`Kernels::detect`].
+pub const ISA_VARIABLE: &str = "FIELDFARE_ISA";
+
+/// An instruction set with kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// Plain Rust, everywhere: the meaning of each operation.
+    Scalar,
+    /// x86-64 with AVX2, FMA and F16C.
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, DQ and VL (and what [`Isa::Avx2`] needs).
+    Avx512,
+    /// AArch64 Advanced SIMD.
+    Neon,
+}
+
+impl Isa {
+    const ALL: [Isa; 4] = [Isa::Scalar, Isa::Neon, Isa::Avx2, Isa::Avx512];
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Isa::Scalar => "scalar",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Neon => "neon",
+        })
+    }
+}
+
+/// A name that is no instruction set, or one that this CPU does not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IsaError {
+    /// Not one of the names.
+    #[error("{0:?} is not an instruction set: scalar, avx2, avx512 or neon")]
+    Unknown(String),
+    /// A name, but not on this machine.
+    #[error("this CPU cannot run {0} kernels")]
+    Missing(Isa),
+}
+
+impl FromStr for Isa {
+    type Err = IsaError;
+
+    fn from_str(name: &str) -> Result<Isa, IsaError> {
+        let found = Isa::ALL.into_iter().find(|isa| isa.to_string() == name);
+        found.ok_or_else(|| IsaError::Unknown(name.to_string()))
+    }
+}
+
+/// The kernels of one instruction set. The operations are its methods.
+pub struct Kernels {
+    isa: Isa,
+    table: Table,
+}
+
+impl Kernels {
+    /// The best kernels for this CPU, or those that `FIELDFARE_ISA` names if the CPU has them. Decided at the first
+    /// call. A name that cannot be had is ignored here; [`Kernels::detect_named`] tells.
+    pub fn detect() -> &'static Kernels {
+        static CHOICE: OnceLock<&'static Kernels> = OnceLock::new();
+        CHOICE.get_or_init(|| {
+            let name = std::env::var(ISA_VARIABLE).ok();
+            Kernels::detect_named(name.as_deref()).unwrap_or_else(|_| Kernels::best())
+        })
+    }
+
+    /// The kernels with this name, or the best for no name or an empty one.
+    ///
+    /// # Errors
+    /// [`IsaError`] if the name means nothing or not on this CPU.
+    pub fn detect_named(name: Option<&str>) -> Result<&'static Kernels, IsaError> {
+        match name {
+            None | Some("") => Ok(Kernels::best()),
+            Some(name) => {
+                let isa = name.parse()?;
+                Kernels::for_isa(isa).ok_or(IsaError::Missing(isa))
+            }
+        }
+    }
+
+    /// The kernels of one instruction set, if this CPU can run them.
+    pub fn for_isa(isa: Isa) -> Option<&'static Kernels> {
+        match isa {
+            Isa::Scalar => {
+                static SCALAR: Kernels = Kernels { isa: Isa::Scalar, table: arch::scalar::TABLE };
+                Some(&SCALAR)
+            }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => {
+                static NEON: Kernels = Kernels { isa: Isa::Neon, table: arch::neon::TABLE };
+                arch::neon::is_here().then_some(&NEON)
+            }
+            #[allow(unreachable_patterns)] // which arms exist depends on the target
+            _ => None,
+        }
+    }
+
+    /// Which instruction set this is.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    fn best() -> &'static Kernels {
+        // `ALL` is in rising order of speed and starts with scalar, which is always there.
+        let found = Isa::ALL.into_iter().rev().find_map(Kernels::for_isa);
+        found.expect("scalar kernels run on every CPU")
+    }
+}
+
+impl fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernels").field("isa", &self.isa).finish_non_exhaustive()
+    }
+}
+
+/// The instruction sets that this CPU can run, slowest first, [`Isa::Scalar`] always among them.
+pub fn isas() -> Vec<Isa> {
+    Isa::ALL.into_iter().filter(|&isa| Kernels::for_isa(isa).is_some()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_both_ways() {
+        for isa in Isa::ALL {
+            assert_eq!(isa.to_string().parse(), Ok(isa));
+        }
+        assert_eq!("sse9".parse::<Isa>(), Err(IsaError::Unknown("sse9".into())));
+        assert_eq!("AVX2".parse::<Isa>(), Err(IsaError::Unknown("AVX2".into())));
+    }
+
+    #[test]
+    fn what_is_listed_can_be_had_and_the_best_is_last() {
+        let list = isas();
+        assert_eq!(list[0], Isa::Scalar);
+        for &isa in &list {
+            assert_eq!(Kernels::for_isa(isa).unwrap().isa(), isa);
+            assert_eq!(Kernels::detect_named(Some(&isa.to_string())).unwrap().isa(), isa);
+        }
+        assert_eq!(Kernels::detect_named(None).unwrap().isa(), list[list.len() - 1]);
+        assert_eq!(Kernels::detect_named(Some("")).unwrap().isa(), list[list.len() - 1]);
+        for isa in Isa::ALL.into_iter().filter(|isa| !list.contains(isa)) {
+            assert_eq!(Kernels::detect_named(Some(&isa.to_string())).unwrap_err(), IsaError::Missing(isa));
+        }
+        assert!(list.contains(&Kernels::detect().isa()));
+    }
+}

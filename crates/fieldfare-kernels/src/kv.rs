@@ -1,0 +1,37 @@
+//! Rows of a KV cache as attention reads them.
+
+/// A run of cached keys or values in the type they are stored in.
+#[derive(Debug, Clone, Copy)]
+pub enum KvSlice<'a> {
+    /// Exact.
+    F32(&'a [f32]),
+    /// IEEE half floats as bits.
+    F16(&'a [u16]),
+}
+
+impl<'a> KvSlice<'a> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            KvSlice::F32(data) => data.len(),
+            KvSlice::F16(data) => data.len(),
+        }
+    }
+
+    /// True if there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements from `start` on.
+    ///
+    /// # Panics
+    /// If there are fewer than `start`.
+    #[must_use]
+    pub fn from(&self, start: usize) -> KvSlice<'a> {
+        match self {
+            KvSlice::F32(data) => KvSlice::F32(&data[start..]),
+            KvSlice::F16(data) => KvSlice::F16(&data[start..]),
+        }
+    }
+}
