@@ -1,3 +1,4 @@
 //! What differs between platforms, one small file for each concern.
 
+pub mod file;
 pub mod map;
