@@ -51,14 +51,14 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             common: 0.1,
-            popularity: 0.48,
+            popularity: 0.72,
             skew: 0.3,
             neighbour: 0.1,
             router_spread: 1.5,
-            recency: 7.0,
+            recency: 14.0,
             recency_share: 1.0 / 3.0,
             full_spread: 1.0,
-            attention: [1.2, 0.5, 0.2],
+            attention: [1.3, 0.5, 0.2],
             feed_forward: 0.15,
             logits: 3.0,
         }
@@ -213,10 +213,15 @@ impl Model {
         }]
     }
 
-    /// Mean square of the residual that the router of `layer` sees, if all that was added is independent.
-    fn residual(&self, layer: usize) -> f32 {
-        let attention: f32 = (0..=layer).map(|l| self.attention(l).powi(2)).sum();
+    /// Mean square of the residual that enters `layer`, if all that was added is independent.
+    fn entering(&self, layer: usize) -> f32 {
+        let attention: f32 = (0..layer).map(|l| self.attention(l).powi(2)).sum();
         1.0 + attention + layer as f32 * self.tuning.feed_forward.powi(2)
+    }
+
+    /// The same for the residual that the router of `layer` sees.
+    fn residual(&self, layer: usize) -> f32 {
+        self.entering(layer) + self.attention(layer).powi(2)
     }
 
     /// Share of popularity in the logits of `layer`: lower at both ends, as in public traces.
@@ -250,10 +255,10 @@ impl Model {
         let stream = Stream::new(self.seed, &format!("layers.{layer}.recency"));
         let pattern: Vec<f64> = (0..dim).map(|i| stream.normal(i as u64)).collect();
         let rms = (pattern.iter().map(|p| p * p).sum::<f64>() / dim as f64).sqrt();
-        // random part of a row's answer: sigma sqrt(hidden); part along u: amount times sqrt(common) times hidden,
-        // both for a normed residual (the decline of u through the layers is left out: recency fades a little)
+        // to a normed residual: random part of a row's answer sigma sqrt(hidden), part along u amount sqrt(common) hidden
         let odds = (t.recency_share / (1.0 - t.recency_share)).sqrt();
-        let amount = odds * sigma / (t.common * self.shape.hidden as f32).sqrt();
+        let common = t.common / self.entering(layer);
+        let amount = odds * sigma / (common * self.shape.hidden as f32).sqrt();
         pattern.iter().map(|p| (p / rms) as f32 * amount).collect()
     }
 }
