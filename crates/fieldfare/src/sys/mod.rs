@@ -1,4 +1,7 @@
 //! What differs between platforms, one small file for each concern.
 
 pub mod file;
+pub mod lock;
 pub mod map;
+pub mod memory;
+pub mod paths;

@@ -1,0 +1,413 @@
+//! The command line as types: every command, option, default and bound. Help, man pages and shell completions come
+//! from here and from nowhere else.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// What the environment decides.
+const ENVIRONMENT: &str = "\
+Environment:
+  FIELDFARE_MODEL  Model directory when --model does not name one
+  FIELDFARE_ISA    Instruction set of the kernels: scalar, avx2, avx512, neon
+  NO_COLOR         No colours";
+
+/// Runs Gemma 4 26B-A4B on ordinary computers in about 2 GB of memory
+///
+/// The experts of the model stay on the SSD and are read as they are needed. Text goes to standard output,
+/// statistics and errors to standard error.
+///
+/// Exit status: 0 done, 1 failure, 2 wrong use, 130 interrupted.
+#[derive(Debug, Parser)]
+#[command(name = "fieldfare", version, max_term_width = 100, disable_help_subcommand = true, after_long_help = ENVIRONMENT)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a model directory from a local MLX checkpoint
+    Install(InstallArgs),
+    /// Copy a model directory into the other layout
+    Convert(ConvertArgs),
+    /// Check sizes, hashes and structure of a model directory
+    Verify(VerifyArgs),
+    /// Show architecture, layout, sizes and memory needs of a model directory
+    Inspect(InspectArgs),
+    /// Talk with the model: one answer, or a conversation on a terminal
+    ///
+    /// With TEXT or piped input it answers once. On a terminal without TEXT it opens a conversation: /help lists its
+    /// commands, Ctrl-C stops an answer, Ctrl-D quits.
+    Chat(ChatArgs),
+    /// Continue raw text or token ids, without the chat format
+    Generate(GenerateArgs),
+    /// Give the probability of each token of a text
+    Score(ScoreArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write all pages into a folder
+    Man(ManArgs),
+}
+
+/// `fieldfare install`.
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// Folder of the checkpoint: config.json, safetensors files with their index, tokenizer files
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// Model directory to make [default: NAME.gturbo in the data folder, where the other commands find it]
+    #[arg(long, value_name = "DIR.gturbo")]
+    pub output: Option<PathBuf>,
+    /// Order of the weights on disk
+    #[arg(long, value_enum, default_value_t = LayoutArg::Tiled)]
+    pub layout: LayoutArg,
+    /// Replace an existing model directory (never anything else)
+    #[arg(long)]
+    pub overwrite: bool,
+    /// No progress and no closing remarks
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `fieldfare convert`.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// Model directory to read
+    #[arg(value_name = "SRC")]
+    pub source: PathBuf,
+    /// Order of the weights to write
+    #[arg(long, value_enum)]
+    pub layout: LayoutArg,
+    /// Model directory to make
+    #[arg(long, value_name = "DST")]
+    pub output: PathBuf,
+    /// Replace an existing model directory (never anything else)
+    #[arg(long)]
+    pub overwrite: bool,
+    /// No progress and no closing remarks
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `fieldfare verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Model directory [default: found as for --model of the other commands]
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// No progress and no summary
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `fieldfare inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// Model directory [default: found as for --model of the other commands]
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// One JSON object on one line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `fieldfare chat`.
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    /// What to say; without it, piped input or a conversation on the terminal
+    #[arg(value_name = "TEXT")]
+    pub text: Vec<String>,
+    /// Answer the conversation in this file: a JSON array of objects with role and content (- for standard input)
+    #[arg(long, value_name = "FILE", conflicts_with = "text")]
+    pub messages_file: Option<PathBuf>,
+    /// Instructions that stand before the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Let the model think first; the thoughts go to standard error
+    #[arg(long)]
+    pub think: bool,
+    /// Don't read or write the history of typed lines
+    #[arg(long)]
+    pub no_history: bool,
+    /// Which model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// How the engine is set up.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// What is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `fieldfare generate`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("input").required(true).args(["prompt", "prompt_file", "tokens_file"]))]
+pub struct GenerateArgs {
+    /// Text to continue
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// File with the text to continue (- for standard input)
+    #[arg(long, value_name = "FILE")]
+    pub prompt_file: Option<PathBuf>,
+    /// File with a JSON array of token ids to continue, used as they are (- for standard input)
+    #[arg(long, value_name = "FILE")]
+    pub tokens_file: Option<PathBuf>,
+    /// Which model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// How the engine is set up.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// What is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `fieldfare score`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("input").required(true).args(["text_file", "tokens_file"]))]
+pub struct ScoreArgs {
+    /// File with the text to score (- for standard input)
+    #[arg(long, value_name = "FILE")]
+    pub text_file: Option<PathBuf>,
+    /// File with a JSON array of token ids to score, used as they are (- for standard input)
+    #[arg(long, value_name = "FILE")]
+    pub tokens_file: Option<PathBuf>,
+    /// With --json, also the N best next ids and their log-probabilities at each position
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true,
+        value_parser = integer::<0, 1024>)]
+    pub top: usize,
+    /// Which model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// How the engine is set up.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// What is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `fieldfare completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `fieldfare man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Page of this command instead of the program's
+    #[arg(value_name = "COMMAND", conflicts_with = "output")]
+    pub command: Option<String>,
+    /// Write every page into this folder
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
+/// Which model.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// Model directory [default: $FIELDFARE_MODEL, else the one in the data folder]
+    #[arg(short, long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+}
+
+/// How the next token is chosen, and when to stop.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Most new tokens
+    #[arg(long, value_name = "N", default_value_t = 1024, allow_negative_numbers = true,
+        value_parser = integer::<1, 1_048_576>)]
+    pub max_new: usize,
+    /// 0 always takes the most likely token; higher is more varied
+    #[arg(long, value_name = "T", default_value_t = 0.2, allow_negative_numbers = true,
+        value_parser = |text: &str| number(text, 0.0, 100.0))]
+    pub temperature: f32,
+    /// Choose among the K most likely tokens; 0 for all
+    #[arg(long, value_name = "K", default_value_t = 64, allow_negative_numbers = true,
+        value_parser = integer::<0, 1_048_576>)]
+    pub top_k: usize,
+    /// Choose among the fewest tokens that together have this probability
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true,
+        value_parser = |text: &str| number(text, f32::MIN_POSITIVE, 1.0))]
+    pub top_p: f32,
+    /// Leave out tokens less likely than this share of the most likely one's probability
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true,
+        value_parser = |text: &str| number(text, 0.0, 1.0))]
+    pub min_p: f32,
+    /// Above 1 makes tokens that stand in the recent text less likely
+    #[arg(long, value_name = "R", default_value_t = 1.0, allow_negative_numbers = true,
+        value_parser = |text: &str| number(text, 0.01, 100.0))]
+    pub repetition_penalty: f32,
+    /// Same seed, model and options: same text [default: drawn anew, shown in the statistics]
+    #[arg(long, value_name = "SEED", allow_negative_numbers = true)]
+    pub seed: Option<u64>,
+    /// Stop before this text; may be given several times
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true,
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub stop: Vec<String>,
+}
+
+/// How the engine is set up.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Engine")]
+pub struct EngineArgs {
+    /// Most tokens of prompt and answer together
+    #[arg(long, value_name = "N", default_value_t = 4096, allow_negative_numbers = true,
+        value_parser = integer::<1, 1_048_576>)]
+    pub max_context: usize,
+    /// Experts of each layer that are kept in memory [default: as the model and the memory suggest]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 65_536>)]
+    pub expert_cache_slots: Option<usize>,
+    /// Which expert makes room for another
+    #[arg(long, value_enum, default_value_t = PolicyArg::Lfu)]
+    pub expert_cache_policy: PolicyArg,
+    /// Prompt tokens that pass through the model together
+    #[arg(long, value_name = "N", default_value_t = 128, allow_negative_numbers = true,
+        value_parser = integer::<1, 65_536>)]
+    pub prefill_chunk_tokens: usize,
+    /// exact computes in float32 throughout, for verification
+    #[arg(long, value_enum, default_value_t = PrecisionArg::Default)]
+    pub precision: PrecisionArg,
+    /// Threads that compute [default: as the processor suggests]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 1024>)]
+    pub threads: Option<usize>,
+}
+
+/// What is printed.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Nothing on standard error but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// One JSON object on one line at the end, instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Order of the weights on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LayoutArg {
+    /// Fieldfare's own: tiles of 16 rows and 64 columns, fastest to run
+    Tiled,
+    /// The .gturbo v1 format, which TurboFieldfare reads too
+    V1,
+}
+
+/// Which expert leaves a full cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PolicyArg {
+    /// The least often used of late
+    Lfu,
+    /// The least often used over the whole run
+    LfuTotal,
+    /// The one unused for longest
+    Lru,
+}
+
+/// How exactly to compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrecisionArg {
+    /// The KV cache is rounded to float16
+    Default,
+    /// Everything in float32
+    Exact,
+}
+
+/// A whole number within bounds that the message names.
+fn integer<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, String> {
+    match text.parse::<i128>() {
+        Ok(value) => usize::try_from(value).ok().filter(|value| (MIN..=MAX).contains(value)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow
+            ) =>
+        {
+            None
+        }
+        Err(_) => return Err("not a whole number".to_owned()),
+    }
+    .ok_or_else(|| format!("must be from {MIN} to {MAX}"))
+}
+
+/// A finite number within bounds that the message names.
+fn number(text: &str, min: f32, max: f32) -> Result<f32, String> {
+    let value: f32 = text.parse().map_err(|_| "not a number".to_owned())?;
+    // NaN is in no range.
+    if (min..=max).contains(&value) {
+        return Ok(value);
+    }
+    // The smallest positive float stands for "more than 0".
+    if min == f32::MIN_POSITIVE {
+        return Err(format!("must be more than 0 and at most {max}"));
+    }
+    Err(format!("must be from {min} to {max}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn numbers_out_of_bounds_name_the_bounds() {
+        for (option, value, says) in [
+            ("--temperature", "NaN", "must be from 0 to 100"),
+            ("--temperature", "inf", "must be from 0 to 100"),
+            ("--temperature", "-1", "must be from 0 to 100"),
+            ("--temperature", "warm", "not a number"),
+            ("--top-p", "0", "must be more than 0 and at most 1"),
+            ("--top-p", "1.5", "must be more than 0 and at most 1"),
+            ("--min-p", "-0.5", "must be from 0 to 1"),
+            ("--repetition-penalty", "0", "must be from 0.01 to 100"),
+            ("--max-new", "0", "must be from 1 to 1048576"),
+            ("--max-new", "-3", "must be from 1 to 1048576"),
+            ("--max-context", "99999999999999999999999999999999999999999", "must be from 1 to 1048576"),
+            ("--max-context", "four", "not a whole number"),
+            ("--top-k", "-1", "must be from 0 to 1048576"),
+            ("--expert-cache-slots", "-2", "must be from 1 to 65536"),
+            ("--prefill-chunk-tokens", "0", "must be from 1 to 65536"),
+            ("--threads", "0", "must be from 1 to 1024"),
+            ("--seed", "-1", "invalid digit"),
+            ("--stop", "", "a value is required"),
+        ] {
+            let error = Cli::try_parse_from(["fieldfare", "generate", "--prompt", "x", option, value])
+                .expect_err(&format!("{option} {value}"))
+                .to_string();
+            assert!(error.contains(says), "{option} {value}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_inputs_of_generate_exclude_each_other() {
+        for args in [
+            vec!["fieldfare", "generate"],
+            vec!["fieldfare", "generate", "--prompt", "a", "--tokens-file", "b"],
+            vec!["fieldfare", "generate", "--prompt", "a", "--prompt-file", "b"],
+            vec!["fieldfare", "chat", "hello", "--messages-file", "b"],
+            vec!["fieldfare", "score"],
+        ] {
+            assert!(Cli::try_parse_from(&args).is_err(), "{args:?}");
+        }
+    }
+}

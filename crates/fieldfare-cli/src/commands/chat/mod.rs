@@ -1,0 +1,130 @@
+//! `fieldfare chat`: one answer to a text, a pipe or a file of messages, or a conversation on a terminal.
+
+pub mod conversation;
+mod editor;
+mod messages;
+
+use crate::Outcome;
+use crate::args::{ChatArgs, OutputArgs};
+use crate::commands::answer;
+use crate::ui::report;
+use crate::{input, interrupt};
+use conversation::{Conversation, Reply, Respond};
+use fieldfare::chat::{self, Message, RenderOptions};
+use fieldfare::engine::{Finish, GenerateOptions, Generation, OutputMode, Session};
+use fieldfare::tokenizer::Tokenizer;
+use std::io::IsTerminal;
+
+/// Answers, or talks.
+///
+/// # Errors
+/// Bad input, no model, a failure on the way, or Ctrl-C.
+pub fn run(args: &ChatArgs) -> Outcome {
+    match read(args)? {
+        Some(messages) => one_answer(args, messages),
+        None => talk(args),
+    }
+}
+
+/// The conversation to answer, or `None` for one on the terminal.
+fn read(args: &ChatArgs) -> Outcome<Option<Vec<Message>>> {
+    let mut messages: Vec<Message> = args.system.as_deref().map(Message::system).into_iter().collect();
+    if let Some(file) = &args.messages_file {
+        messages.extend(messages::read(file)?);
+        return Ok(Some(messages));
+    }
+    let terminal = std::io::stdin().is_terminal();
+    let text = if !args.text.is_empty() {
+        let text = args.text.join(" ");
+        input::not_blank(&text, "the message")?;
+        text
+    } else if terminal && std::io::stdout().is_terminal() && !args.output.json {
+        return Ok(None);
+    } else {
+        if terminal && !args.output.quiet {
+            report::note("(type the message; Ctrl-D on a line of its own ends it)");
+        }
+        let text = input::text_stdin()?;
+        input::not_blank(&text, "standard input")?;
+        text
+    };
+    messages.push(Message::user(text));
+    Ok(Some(messages))
+}
+
+fn render_options(args: &ChatArgs) -> RenderOptions {
+    RenderOptions { enable_thinking: args.think, ..RenderOptions::default() }
+}
+
+fn mode(starts_in_reasoning: bool) -> OutputMode {
+    OutputMode::Chat { starts_in_reasoning, tools: Vec::new() }
+}
+
+fn one_answer(args: &ChatArgs, messages: Vec<Message>) -> Outcome {
+    interrupt::listen();
+    let mut engine = answer::open(&args.model, &args.engine)?;
+    let tokenizer = engine.tokenizer()?.clone();
+    let prompt = chat::prompt(&messages, &[], &render_options(args), &tokenizer)?;
+    let options = answer::generate_options(&args.sampling, mode(prompt.starts_in_reasoning));
+    let mut session = engine.session();
+    let generation = answer::run(&mut session, &prompt.ids, &options, &args.output)?;
+    answer::finish(&generation, &options, &session, &args.output)
+}
+
+fn talk(args: &ChatArgs) -> Outcome {
+    let lines = editor::TerminalLines::open(!args.no_history)?;
+    interrupt::listen();
+    let mut engine = answer::open(&args.model, &args.engine)?;
+    let tokenizer = engine.tokenizer()?.clone();
+    if !args.output.quiet {
+        report::note("Talk with the model. /help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.");
+    }
+    interrupt::at_prompt();
+    let engine_answers = EngineAnswers {
+        session: engine.session(),
+        tokenizer: &tokenizer,
+        render: render_options(args),
+        options: answer::generate_options(&args.sampling, mode(false)),
+        output: &args.output,
+    };
+    Conversation::new(lines, engine_answers, args.system.clone(), &mut std::io::stderr()).run()
+}
+
+/// The engine as the other side of a conversation.
+struct EngineAnswers<'a> {
+    session: Session<'a>,
+    tokenizer: &'a Tokenizer,
+    render: RenderOptions,
+    options: GenerateOptions,
+    output: &'a OutputArgs,
+}
+
+impl Respond for EngineAnswers<'_> {
+    fn respond(&mut self, messages: &[Message]) -> Outcome<Reply> {
+        interrupt::answering();
+        let result = self.answer(messages);
+        interrupt::at_prompt();
+        result
+    }
+}
+
+impl EngineAnswers<'_> {
+    fn answer(&mut self, messages: &[Message]) -> Outcome<Reply> {
+        let prompt = chat::prompt(messages, &[], &self.render, self.tokenizer)?;
+        self.options.mode = mode(prompt.starts_in_reasoning);
+        let generation = answer::run(&mut self.session, &prompt.ids, &self.options, self.output)?;
+        self.remarks(&generation);
+        Ok(Reply { content: generation.text, reasoning: generation.reasoning })
+    }
+
+    fn remarks(&self, generation: &Generation) {
+        match generation.finish {
+            Finish::Length => report::note("(cut short: the limit of new tokens or of the context is reached)"),
+            Finish::Cancelled => report::note("(stopped)"),
+            _ => {}
+        }
+        if !self.output.quiet {
+            report::statistics(&answer::statistics(generation, &self.options, &self.session));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A progress line on standard error, on a terminal only; it is gone before anything else is written.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+
+/// What the numbers of a line are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes of files.
+    Bytes,
+    /// Tokens of a prompt.
+    Tokens,
+}
+
+/// One line of progress, or nothing at all.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// A line that says `what`; silent when `quiet` or when standard error is no terminal.
+    pub fn new(what: &str, unit: Unit, quiet: bool) -> Self {
+        if quiet || !std::io::stderr().is_terminal() {
+            return Self { bar: ProgressBar::hidden() };
+        }
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
+        let template = match unit {
+            Unit::Bytes => "{msg} [{bar:24}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+            Unit::Tokens => "{msg} [{bar:24}] {pos}/{len} {per_sec}",
+        };
+        // Plain characters: they are right in every locale and font.
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_message(what.to_owned());
+        Self { bar }
+    }
+
+    /// How far it is, out of how much.
+    pub fn set(&self, done: u64, total: u64) {
+        if self.bar.length() != Some(total) {
+            self.bar.set_length(total);
+        }
+        self.bar.set_position(done.min(total));
+    }
+
+    /// Says what is being done now.
+    pub fn say(&self, what: &str) {
+        if self.bar.message() != what {
+            self.bar.set_message(what.to_owned());
+        }
+    }
+
+    /// Removes the line.
+    pub fn clear(&self) {
+        if !self.bar.is_finished() {
+            self.bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
