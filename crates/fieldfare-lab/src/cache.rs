@@ -113,7 +113,13 @@ impl Cache {
 
 /// Share of requests after the first `warm` tokens that find their expert held, over all layers. `layers[l][t]` are
 /// the experts of token `t` in layer `l`.
-pub(crate) fn hit_rate(layers: &[Vec<Vec<usize>>], experts: usize, policy: Policy, slots: usize, warm: usize) -> f64 {
+pub(crate) fn hit_rate(
+    layers: &[Vec<Vec<usize>>],
+    experts: usize,
+    policy: Policy,
+    slots: usize,
+    warm: usize,
+) -> f64 {
     let (mut hits, mut requests) = (0, 0);
     for tokens in layers {
         let mut cache = Cache::new(policy, slots, experts);

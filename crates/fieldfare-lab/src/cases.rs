@@ -11,7 +11,7 @@ use fieldfare::{
     tokenizer::Tokenizer,
 };
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::{io::Write as _, path::PathBuf};
 
 /// Options of `fieldfare-lab cases`.
 #[derive(Args)]
@@ -30,7 +30,8 @@ type Check = fn(&Tokenizer, &Value) -> Result<Differences>;
 /// Runs the file; true if nothing failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let path = options.file.display();
-    let bytes = std::fs::read(&options.file).map_err(|error| wrong_use(format!("cannot read {path}: {error}")))?;
+    let bytes =
+        std::fs::read(&options.file).map_err(|error| wrong_use(format!("cannot read {path}: {error}")))?;
     let file: Value =
         serde_json::from_slice(&bytes).map_err(|error| wrong_use(format!("{path}: not JSON: {error}")))?;
     let check: Check = match file["format"].as_str() {
@@ -44,8 +45,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
     };
     let cases = file["cases"].as_array().ok_or_else(|| wrong_use(format!("{path}: cases: not an array")))?;
-    let tokenizer = Tokenizer::open(&options.tokenizer, None).map_err(|error| wrong_use(error.to_string()))?;
+    let tokenizer =
+        Tokenizer::open(&options.tokenizer, None).map_err(|error| wrong_use(error.to_string()))?;
     let (mut passed, mut failed) = (0, 0);
+    let mut out = std::io::stdout().lock();
     for case in cases {
         let id = case["id"].as_str().unwrap_or("(no id)");
         let differences = check(&tokenizer, case)
@@ -56,17 +59,31 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
         failed += 1;
         for (what, wanted, got) in differences {
-            println!("{id}: {what}: wanted {wanted}, got {got}");
+            writeln!(out, "{id}: {what}: wanted {wanted}, got {got}")?;
         }
     }
-    println!("{passed} passed, {failed} failed");
+    writeln!(out, "{passed} passed, {failed} failed")?;
     Ok(failed == 0)
 }
 
 /// Adds a difference unless the values are equal.
 fn compare(out: &mut Differences, what: &'static str, wanted: &Value, got: Value) {
-    if *wanted != got {
+    if !same(wanted, &got) {
         out.push((what, wanted.clone(), got));
+    }
+}
+
+/// Equality of JSON in which numbers count by value: `0`, `-0` and `0.0` are one. Integers keep all their digits.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => {
+            a == b || ((a.is_f64() || b.is_f64()) && a.as_f64() == b.as_f64())
+        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same(a, b)))
+        }
+        _ => a == b,
     }
 }
 
@@ -126,13 +143,14 @@ fn chat_case(tokenizer: &Tokenizer, case: &Value) -> Result<Differences> {
         add_generation_prompt: set("add_generation_prompt", true)?,
     };
     let mut out = Vec::new();
-    let mut prompt = |text_field: &'static str, ids_field: &'static str, messages: &[chat::Message]| -> Result<()> {
-        let rendered = chat::render(messages, &tools, &options, tokenizer)?;
-        compare(&mut out, ids_field, &json!(ids(case, ids_field)?), json!(rendered.ids));
-        let text = chat::render_text(messages, &tools, &options)?;
-        compare(&mut out, text_field, &json!(self::text(case, text_field)?), json!(text));
-        Ok(())
-    };
+    let mut prompt =
+        |text_field: &'static str, ids_field: &'static str, messages: &[chat::Message]| -> Result<()> {
+            let rendered = chat::render(messages, &tools, &options, tokenizer)?;
+            compare(&mut out, ids_field, &json!(ids(case, ids_field)?), json!(rendered.ids));
+            let text = chat::render_text(messages, &tools, &options)?;
+            compare(&mut out, text_field, &json!(self::text(case, text_field)?), json!(text));
+            Ok(())
+        };
     if case.get("error").is_some() {
         if let Ok(text) = chat::render_text(&messages, &tools, &options) {
             out.push(("error", case["error"].clone(), json!(text)));
@@ -148,7 +166,8 @@ fn chat_case(tokenizer: &Tokenizer, case: &Value) -> Result<Differences> {
 
 /// The model's output to content, reasoning, calls.
 fn parse_case(tokenizer: &Tokenizer, case: &Value) -> Result<Differences> {
-    let tools: Vec<String> = serde_json::from_value(case["tools"].clone()).context("tools: not an array of names")?;
+    let tools: Vec<String> =
+        serde_json::from_value(case["tools"].clone()).context("tools: not an array of names")?;
     let in_reasoning = match case["start"].as_str() {
         None | Some("content") => false,
         Some("reasoning") => true,
@@ -217,4 +236,44 @@ fn output_ids(tokenizer: &Tokenizer, case: &Value) -> Result<Vec<u32>> {
     let whole = [text(recipe, "before")?, &middle, text(recipe, "after")?].concat();
     tokenizer.encode_with_control(&whole, &mut out);
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_compared_by_value_and_integers_by_their_digits() {
+        assert!(same(&json!({"a": [0, 1.0]}), &json!({"a": [-0.0, 1]})));
+        assert!(!same(&json!(9_007_199_254_740_993_u64), &json!(9_007_199_254_740_992_u64)));
+        assert!(!same(&json!({"a": 1}), &json!({"a": 1, "b": null})));
+        assert!(!same(&json!([1, 2]), &json!([2, 1])));
+    }
+
+    #[test]
+    fn the_fixtures_pass_and_a_changed_case_fails() {
+        let Some(tokenizer) = fieldfare_testing::gemma4_tokenizer() else {
+            println!("skipped: no Gemma 4 tokenizer.json here");
+            return;
+        };
+        let folder = fieldfare_testing::fixtures().join("chat");
+        let run = |file: PathBuf| run(&Options { file, tokenizer: tokenizer.clone() }).unwrap();
+        for name in ["cases", "parse-cases", "token-cases", "detok-cases"] {
+            assert!(run(folder.join(format!("{name}.json"))), "{name}");
+        }
+        let bytes = std::fs::read(folder.join("token-cases.json")).unwrap();
+        let mut file: Value = serde_json::from_slice(&bytes).unwrap();
+        file["cases"][1]["token_ids"] = json!([5]);
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("changed.json");
+        std::fs::write(&path, file.to_string()).unwrap();
+        assert!(!run(path));
+    }
+
+    #[test]
+    fn an_unknown_format_is_wrong_use() {
+        let file = fieldfare_testing::fixtures().join("chat/client-requests.json");
+        let error = run(&Options { file, tokenizer: PathBuf::new() }).unwrap_err();
+        assert!(error.downcast_ref::<crate::WrongUse>().is_some(), "{error}");
+    }
 }

@@ -16,8 +16,10 @@ pub(crate) fn load(file: Option<&Path>, limit: Option<usize>) -> Result<Vec<u32>
     let mut ids = match file {
         None => bundled()?,
         Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            serde_json::from_str(&text).with_context(|| format!("{}: not a JSON array of ids", path.display()))?
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            serde_json::from_str(&text)
+                .with_context(|| format!("{}: not a JSON array of ids", path.display()))?
         }
     };
     ids.truncate(limit.unwrap_or(usize::MAX));

@@ -141,13 +141,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ..RunnerOptions::default()
     };
     let mut runner = Runner::new(dir, &runner_options)?;
-    let gathered =
-        Arc::new(Mutex::new(Gathered { trace: Trace::new(layers, experts), squares: vec![(0.0, 0); layers] }));
+    let gathered = Arc::new(Mutex::new(Gathered {
+        trace: Trace::new(layers, experts),
+        squares: vec![(0.0, 0); layers],
+    }));
     runner.set_probe(Some(Box::new(Gatherer(Arc::clone(&gathered)))));
     let logits = run_tokens(&mut runner, &ids)?;
     let gathered = locked(&gathered);
     let trace = &gathered.trace;
-    trace.tokens().filter(|&n| n == ids.len()).context("the model did not report the experts of every token")?;
+    trace
+        .tokens()
+        .filter(|&n| n == ids.len())
+        .context("the model did not report the experts of every token")?;
     if let Some(path) = &options.dump {
         trace.dump(path)?;
     }

@@ -43,7 +43,8 @@ impl Trace {
 
     /// The numbers.
     pub(crate) fn statistics(&self) -> Statistics {
-        let overlap = LAGS.iter().map(|&lag| (lag, self.overlap(lag))).filter(|(_, v)| v.is_finite()).collect();
+        let overlap =
+            LAGS.iter().map(|&lag| (lag, self.overlap(lag))).filter(|(_, v)| v.is_finite()).collect();
         let layers = self.layers.len() as f64;
         let (mut top, mut distinct, mut union, mut windows) = (0.0, 0.0, 0.0, 0);
         for tokens in &self.layers {
@@ -96,7 +97,8 @@ impl Trace {
 
     /// Writes rows `step,layer,expert`.
     pub(crate) fn dump(&self, path: &Path) -> Result<()> {
-        let file = std::fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        let file =
+            std::fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         let mut out = std::io::BufWriter::new(file);
         writeln!(out, "step,layer,expert")?;
         for (layer, tokens) in self.layers.iter().enumerate() {
@@ -116,10 +118,8 @@ mod tests {
 
     #[test]
     fn a_small_trace_by_hand() {
-        let trace = Trace {
-            layers: vec![vec![vec![0, 1], vec![1, 2]], vec![vec![0, 3], vec![2, 1]]],
-            experts: 4,
-        };
+        let trace =
+            Trace { layers: vec![vec![vec![0, 1], vec![1, 2]], vec![vec![0, 3], vec![2, 1]]], experts: 4 };
         assert_eq!(trace.tokens(), Some(2));
         let s = trace.statistics();
         assert_eq!(s.overlap, [(1, 0.25)]); // one of four: expert 1 in layer 0

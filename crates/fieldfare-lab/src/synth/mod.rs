@@ -14,7 +14,10 @@ use crate::wrong_use;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use fieldfare::{
-    format::{EXPERTS_DIR, FileEntry, Layout, MANIFEST, Manifest, Quant, QuantSlot, RECEIPT, Receipt, SIDECAR_DIR, plan},
+    format::{
+        EXPERTS_DIR, FileEntry, Layout, MANIFEST, Manifest, Quant, QuantSlot, RECEIPT, Receipt, SIDECAR_DIR,
+        plan,
+    },
     sys::file::lexical_absolute,
 };
 use recipe::{Model, Tuning};
@@ -98,7 +101,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn tuning(overrides: &[String]) -> Result<Tuning> {
     let mut tuning = Tuning::default();
     for text in overrides {
-        let wrong = || wrong_use(format!("--set {text}: not NAME=VALUE with a known name and a positive number"));
+        let wrong =
+            || wrong_use(format!("--set {text}: not NAME=VALUE with a known name and a positive number"));
         let (name, value) = text.split_once('=').ok_or_else(wrong)?;
         let value: f32 = value.parse().ok().filter(|v: &f32| v.is_finite() && *v > 0.0).ok_or_else(wrong)?;
         match name {
@@ -129,7 +133,8 @@ fn write_model(options: &Options, tuning: Tuning, threads: usize) -> Result<u64>
     let mut files = sidecars(output, options, &model)?;
     let encoded = experts.encode();
     files.insert(fieldfare::format::LAYOUT.to_owned(), put(output, fieldfare::format::LAYOUT, &encoded)?);
-    let job = write::Job { model: &model, arch: &arch, quant: &quant, layout, index: &index, experts: &experts };
+    let job =
+        write::Job { model: &model, arch: &arch, quant: &quant, layout, index: &index, experts: &experts };
     files.extend(job.run(output, threads)?);
     let manifest = Manifest {
         layout,

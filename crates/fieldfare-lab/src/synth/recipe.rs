@@ -51,7 +51,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             common: 0.1,
-            popularity: 0.72,
+            popularity: 0.75,
             skew: 0.3,
             neighbour: 0.1,
             router_spread: 1.5,
@@ -156,7 +156,10 @@ impl Model {
             .shifted(Shift::Rows(self.router_rows(layer)));
         let gates = |part: &str| Recipe::Matrix(matrix(part, s.ffn, hidden, root(hidden)).centred());
         out.extend([
-            ("self_attn.o_proj.weight", Recipe::Matrix(matrix("self_attn.o_proj.weight", hidden, q_rows, root(q_rows)))),
+            (
+                "self_attn.o_proj.weight",
+                Recipe::Matrix(matrix("self_attn.o_proj.weight", hidden, q_rows, root(q_rows))),
+            ),
             ("self_attn.q_norm.weight", about("self_attn.q_norm.weight", dim, score.sqrt())),
             ("self_attn.k_norm.weight", about("self_attn.k_norm.weight", dim, score.sqrt())),
             ("router.proj.weight", Recipe::Matrix(router)),
@@ -164,7 +167,10 @@ impl Model {
             ("router.per_expert_scale", about("router.per_expert_scale", s.experts, 1.0)),
             ("mlp.gate_proj.weight", gates("mlp.gate_proj.weight")),
             ("mlp.up_proj.weight", gates("mlp.up_proj.weight")),
-            ("mlp.down_proj.weight", Recipe::Matrix(matrix("mlp.down_proj.weight", hidden, s.ffn, root(s.ffn)))),
+            (
+                "mlp.down_proj.weight",
+                Recipe::Matrix(matrix("mlp.down_proj.weight", hidden, s.ffn, root(s.ffn))),
+            ),
             ("input_layernorm.weight", about("input_layernorm.weight", hidden, 1.0)),
             (
                 "post_attention_layernorm.weight",
@@ -176,8 +182,14 @@ impl Model {
                 "post_feedforward_layernorm.weight",
                 about("post_feedforward_layernorm.weight", hidden, t.feed_forward),
             ),
-            ("post_feedforward_layernorm_1.weight", about("post_feedforward_layernorm_1.weight", hidden, 0.7)),
-            ("post_feedforward_layernorm_2.weight", about("post_feedforward_layernorm_2.weight", hidden, 0.7)),
+            (
+                "post_feedforward_layernorm_1.weight",
+                about("post_feedforward_layernorm_1.weight", hidden, 0.7),
+            ),
+            (
+                "post_feedforward_layernorm_2.weight",
+                about("post_feedforward_layernorm_2.weight", hidden, 0.7),
+            ),
             ("layer_scalar", Recipe::Vector(self.about(&name("layer_scalar"), 1, 1.0, 0.02))),
         ]);
         out

@@ -35,7 +35,8 @@ fn both_layouts_open_and_hold_the_same_matrices() {
     let (tiled, plain) = (open("tiled", Order::Tiled), open("v1", Order::V1));
     let name = "language_model.model.layers.0.self_attn.q_proj.weight";
     let (tiled, plain) = (tiled.resident().tensor(name).unwrap(), plain.resident().tensor(name).unwrap());
-    let (TensorData::Tiled { data, .. }, TensorData::Affine { weights, scales, biases, .. }) = (tiled.data, plain.data)
+    let (TensorData::Tiled { data, .. }, TensorData::Affine { weights, scales, biases, .. }) =
+        (tiled.data, plain.data)
     else {
         panic!("stored otherwise");
     };

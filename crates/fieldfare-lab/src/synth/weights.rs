@@ -105,7 +105,8 @@ impl Matrix {
             for (g, group) in codes.chunks_exact(row_bytes / groups).enumerate() {
                 let at = (first + row) * groups + g;
                 let scale = choices[(self.scales.word(at as u64) >> 60) as usize];
-                let middle = if self.centred { code_sum(group, self.bits) as f32 / GROUP as f32 } else { mean };
+                let middle =
+                    if self.centred { code_sum(group, self.bits) as f32 / GROUP as f32 } else { mean };
                 let added = if shift == 0.0 { 0.0 } else { shift * direction[g] };
                 let bias = bf16::from_f32(added - middle * scale);
                 let to = (row * groups + g) * 2;
@@ -131,8 +132,13 @@ mod tests {
     /// Source bytes of rows `first .. first + rows`.
     fn bytes(matrix: &Matrix, first: usize, rows: usize, direction: &[f32]) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
         let mut weights = vec![0; rows * matrix.row_bytes()];
-        let (mut scales, mut biases) = (vec![0; rows * matrix.groups() * 2], vec![0; rows * matrix.groups() * 2]);
-        matrix.fill(first, direction, &mut Rows { weights: &mut weights, scales: &mut scales, biases: &mut biases });
+        let (mut scales, mut biases) =
+            (vec![0; rows * matrix.groups() * 2], vec![0; rows * matrix.groups() * 2]);
+        matrix.fill(
+            first,
+            direction,
+            &mut Rows { weights: &mut weights, scales: &mut scales, biases: &mut biases },
+        );
         (weights, scales, biases)
     }
 
@@ -163,7 +169,8 @@ mod tests {
 
     #[test]
     fn parts_are_the_bytes_of_the_whole() {
-        let matrix = Matrix::new(3, "m", 32, 128, 4, 1.0).centred().shifted(Shift::Rows(vec![0.5, -0.5, 0.25]));
+        let matrix =
+            Matrix::new(3, "m", 32, 128, 4, 1.0).centred().shifted(Shift::Rows(vec![0.5, -0.5, 0.25]));
         let direction = [1.0, -1.0];
         let whole = bytes(&matrix, 0, 32, &direction);
         let part = bytes(&matrix, 16, 16, &direction);
@@ -177,7 +184,8 @@ mod tests {
         let direction = [1.0, -1.0, -1.0, 1.0];
         let matrix = Matrix::new(9, "m", 2, 256, 8, 1.0).centred().shifted(Shift::Rows(vec![0.5, -2.0]));
         for (row, amount) in values(&matrix, &direction).chunks_exact(256).zip([0.5, -2.0]) {
-            let along: f32 = row.iter().enumerate().map(|(i, w)| w * direction[i / GROUP]).sum::<f32>() / 256.0;
+            let along: f32 =
+                row.iter().enumerate().map(|(i, w)| w * direction[i / GROUP]).sum::<f32>() / 256.0;
             assert!((along - amount).abs() < 0.02, "{along} for {amount}");
         }
     }

@@ -7,8 +7,8 @@ use super::{
 };
 use anyhow::{Context as _, Result, bail};
 use fieldfare::format::{
-    Arch, DType, EXPERTS_DIR, ExpertLayout, FileEntry, IndexEntry, Layout, Part, PartData, Quant, ResidentIndex, WEIGHTS,
-    schema::PREFIX,
+    Arch, DType, EXPERTS_DIR, ExpertLayout, FileEntry, IndexEntry, Layout, Part, PartData, Quant,
+    ResidentIndex, WEIGHTS, schema::PREFIX,
 };
 use fieldfare_kernels::tile::{TILE_ROWS, pack_panel, panel_bytes};
 use half::bf16;
@@ -37,7 +37,8 @@ impl Job<'_> {
     /// Writes `model_weights.bin` and the layer files below `output` and returns their entries.
     pub(super) fn run(&self, output: &Path, threads: usize) -> Result<Vec<(String, FileEntry)>> {
         let layers = self.experts.layers.len();
-        let total = self.index.index_size + self.index.resident_size + self.experts.file_bytes()? * layers as u64;
+        let total =
+            self.index.index_size + self.index.resident_size + self.experts.file_bytes()? * layers as u64;
         let bar = ProgressBar::new(total);
         if let Ok(style) = ProgressStyle::with_template("{bytes} of {total_bytes}  {bytes_per_sec}  {eta}") {
             bar.set_style(style);
@@ -266,7 +267,9 @@ impl<'a> HashedFile<'a> {
 
     /// Zeros up to `offset`.
     fn pad_to(&mut self, offset: u64) -> Result<()> {
-        let gap = offset.checked_sub(self.at).with_context(|| format!("offset {offset} lies behind {}", self.at))?;
+        let gap = offset
+            .checked_sub(self.at)
+            .with_context(|| format!("offset {offset} lies behind {}", self.at))?;
         let zeros = vec![0; usize::try_from(gap)?];
         self.put(&zeros)
     }
