@@ -16,10 +16,16 @@ use crate::kv::KvSlice;
 use crate::quant::QuantMatrix;
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 pub(crate) mod output;
 pub(crate) mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub(crate) use output::Out;
 

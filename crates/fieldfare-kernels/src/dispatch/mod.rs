@@ -100,6 +100,16 @@ impl Kernels {
                 static SCALAR: Kernels = Kernels { isa: Isa::Scalar, table: arch::scalar::TABLE };
                 Some(&SCALAR)
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => {
+                static AVX2: Kernels = Kernels { isa: Isa::Avx2, table: arch::avx2::TABLE };
+                arch::avx2::is_here().then_some(&AVX2)
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                static AVX512: Kernels = Kernels { isa: Isa::Avx512, table: arch::avx512::TABLE };
+                arch::avx512::is_here().then_some(&AVX512)
+            }
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => {
                 static NEON: Kernels = Kernels { isa: Isa::Neon, table: arch::neon::TABLE };

@@ -10,20 +10,29 @@
 
 pub mod hash;
 mod index;
+mod inspect;
 pub mod json;
 mod layout;
 mod manifest;
+mod open;
 mod parts;
 pub mod paths;
 pub mod plan;
 mod receipt;
+mod resident;
+pub mod safetensors;
 pub mod schema;
+mod verify;
 
 pub use index::{DType, IndexEntry, ResidentIndex};
+pub use inspect::{Inspection, Memory, Sizes, Source, TensorCounts, inspect, kv_bytes, memory};
 pub use layout::{ExpertEntry, ExpertLayout, LayerLayout, SubDType, SubTensor};
 pub use manifest::{Arch, FileEntry, Manifest, Quant, QuantSlot};
+pub use open::{Integrity, ModelDir, ReceiptState};
 pub use parts::{ExpertParts, Part, PartData};
 pub use receipt::Receipt;
+pub use resident::{Resident, Tensor, TensorData};
+pub use verify::{ReceiptOutcome, VerifyOptions, VerifyProgress, VerifyReport, verify};
 
 use crate::{Error, Result};
 

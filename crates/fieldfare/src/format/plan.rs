@@ -260,4 +260,4 @@ pub fn with_blob(placement: &ExpertLayout, blob: &Blob) -> Result<ExpertLayout> 
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

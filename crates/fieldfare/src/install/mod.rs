@@ -1,1 +1,108 @@
 //! From a local checkpoint to a model directory, and from one layout to the other, in bounded memory.
+//!
+//! ```text
+//! source    an MLX checkpoint: headers, inventory, reads by tensor      config    what its config.json says
+//! schema    tensors against the shapes that the config implies          matrix    rows to panels and back
+//! build     the files of the new directory, hashed as they are written  target    lock, NAME.partial, promotion
+//! ```
+//!
+//! Everything that can be checked is checked before the first payload byte. A directory gets its name only when every file
+//! in it has been flushed, its manifest last; whatever ends a run before that leaves nothing behind but the lock file, and
+//! a killed process a marked `NAME.partial` that the next run replaces.
+//!
+//! Memory: a write buffer of 1 MiB, read buffers of 1 MiB for each part of a matrix, and two expert blobs (3.4 MB each for
+//! 26B-A4B, at most [`matrix::MAX_BLOB`]). No tensor, shard or layer file is ever held.
+
+mod build;
+mod config;
+mod convert;
+mod matrix;
+mod pinned;
+mod remove;
+mod repack;
+mod schema;
+mod sink;
+mod source;
+mod target;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use crate::format::Layout;
+
+pub use convert::convert;
+pub use repack::install_local;
+
+/// What to install and where.
+#[derive(Clone, Debug)]
+pub struct InstallOptions {
+    /// Directory of the checkpoint.
+    pub from: PathBuf,
+    /// The model directory to make.
+    pub output: PathBuf,
+    /// Order of the bytes of quantized matrices.
+    pub layout: Layout,
+    /// Replace an existing model directory.
+    pub overwrite: bool,
+}
+
+/// What to convert a model directory to.
+#[derive(Clone, Debug)]
+pub struct ConvertOptions {
+    /// The layout wanted; the source's own makes a verified copy.
+    pub layout: Layout,
+    /// The model directory to make.
+    pub output: PathBuf,
+    /// Replace an existing model directory.
+    pub overwrite: bool,
+}
+
+/// What an install is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Hashing what will be read more than once (conversion only).
+    Verifying,
+    /// Writing and hashing the new files.
+    Writing,
+    /// Flushing, and giving the directory its name. Not interruptible: it is asked before, and takes no long time.
+    Finishing,
+}
+
+/// How far an install has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub stage: Stage,
+    /// Bytes done, over all stages.
+    pub done: u64,
+    /// Bytes to do, over all stages.
+    pub total: u64,
+}
+
+/// A finished install.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// The directory, absolute, as it was named.
+    pub path: PathBuf,
+    /// Its layout.
+    pub layout: Layout,
+    /// The manifest's model id: the pinned repository, or `unknown/snapshot`.
+    pub model_id: String,
+    /// The manifest's `sourceSnapshotHash`.
+    pub source_snapshot_hash: Option<String>,
+    /// SHA-256 of the manifest: the identity of the model.
+    pub manifest_sha256: [u8; 32],
+    /// Files listed in the manifest.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Vision and audio tensors left out.
+    pub dropped_tensors: usize,
+    /// True if an older model was replaced.
+    pub replaced: bool,
+    /// What the person should know: tokenizer files that the source lacks, an old model that could not be deleted.
+    pub warnings: Vec<String>,
+}
+
+/// The caller's ear for progress, and its way to stop.
+type Listener<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;

@@ -1,4 +1,23 @@
 //! The forward pass: configuration, weights, KV cache, attention, experts, head.
+//!
+//! [`Runner`] opens a model directory and implements [`Forward`], what the token loop needs from a model.
+//! Results do not depend on how a prompt is cut into passes, on the number of threads, nor on which experts
+//! happen to be held: the same ids give the same bits.
+
+mod attention;
+mod config;
+mod forward;
+mod head;
+mod kv_cache;
+mod moe;
+mod probe;
+mod runner;
+mod scratch;
+mod weights;
+
+pub use config::{Config, LayerKind};
+pub use probe::Probe;
+pub use runner::{DEFAULT_SLOTS, Precision, Runner, RunnerOptions, RunnerStats};
 
 use crate::Result;
 use std::ops::ControlFlow;
@@ -16,10 +35,16 @@ pub trait Forward {
     /// Largest value that [`Forward::position`] may reach.
     fn max_context(&self) -> usize;
     /// Feeds prompt ids in chunks and returns the logits after the last one. `progress` gets the number of
-    /// these ids done so far, at least once a layer-chunk; `Break` ends with [`crate::Error::Cancelled`] and leaves the
-    /// cache as far as whole chunks got. `ids` must not be empty and must fit the context
-    /// ([`crate::Error::ContextFull`] otherwise, before any work).
-    fn prefill(&mut self, ids: &[u32], progress: &mut dyn FnMut(usize) -> ControlFlow<()>) -> Result<&mut [f32]>;
+    /// these ids done so far, at least once a layer-chunk; `Break` ends with [`crate::Error::Cancelled`] and
+    /// leaves the cache as far as whole chunks got, or empty where the chunk broken off had overwritten ring
+    /// rows that are needed to go on from there; ask [`Forward::position`]. The same holds after any other
+    /// error. `ids` must not be empty and must fit the context ([`crate::Error::ContextFull`] otherwise,
+    /// before any work).
+    fn prefill(
+        &mut self,
+        ids: &[u32],
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<&mut [f32]>;
     /// Feeds one generated id and returns the logits after it.
     fn decode(&mut self, id: u32) -> Result<&mut [f32]>;
     /// Like [`Forward::prefill`], but hands out the logits after every id (index into `ids`, logits).

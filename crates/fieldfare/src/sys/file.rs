@@ -108,5 +108,10 @@ fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "not a regular file")
 }
 
+/// The error for a symbolic link where none may be.
+fn is_link() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a symbolic link, which is not followed")
+}
+
 #[cfg(test)]
 mod tests;

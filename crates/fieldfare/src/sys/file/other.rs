@@ -1,6 +1,6 @@
 //! The same by path, for platforms without directory descriptors: every component is looked at before it is used.
 
-use super::{DirEntry, not_regular};
+use super::{DirEntry, is_link, not_regular};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,11 @@ impl Dir {
     /// Opens a regular file for reading, following no link in any position.
     pub fn open_file(&self, relative: &str) -> io::Result<File> {
         let path = self.resolve(relative)?;
-        if !fs::symlink_metadata(&path)?.is_file() {
+        let kind = fs::symlink_metadata(&path)?.file_type();
+        if kind.is_symlink() {
+            return Err(is_link());
+        }
+        if !kind.is_file() {
             return Err(not_regular());
         }
         File::open(path)

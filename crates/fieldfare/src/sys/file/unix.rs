@@ -1,7 +1,8 @@
 //! Directory descriptors, `openat` and its family.
 
-use super::{DirEntry, not_regular};
+use super::{DirEntry, is_link, not_regular};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -43,7 +44,10 @@ impl Dir {
     pub fn open_file(&self, relative: &str) -> io::Result<File> {
         let (parent, name) = self.parent(relative)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = fs::openat(&parent.as_ref().unwrap_or(self).0, name, flags, Mode::empty())?;
+        let fd = match fs::openat(&parent.as_ref().unwrap_or(self).0, name, flags, Mode::empty()) {
+            Err(Errno::LOOP | Errno::MLINK) => return Err(is_link()), // BSDs answer MLINK
+            opened => opened?,
+        };
         if FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
             return Err(not_regular());
         }
@@ -128,7 +132,6 @@ pub fn free_space(path: &Path) -> io::Result<u64> {
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
     {
-        use rustix::io::Errno;
         match fs::renameat_with(fs::CWD, from, fs::CWD, to, fs::RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
             done => return Ok(done?),
@@ -145,7 +148,6 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 pub fn exchange(a: &Path, b: &Path) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
     {
-        use rustix::io::Errno;
         match fs::renameat_with(fs::CWD, a, fs::CWD, b, fs::RenameFlags::EXCHANGE) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Err(io::ErrorKind::Unsupported.into()),
             done => Ok(done?),

@@ -1,0 +1,289 @@
+#![allow(unsafe_code)] // vector loads and stores
+
+//! `y = W x` in f32, 16 matrix rows at a time, one a lane.
+//!
+//! One x row: weights are dequantized in registers and used at once. Several: every group of 16 rows is dequantized
+//! once into L1 for up to [`X_ROWS`] x rows, which pass over it 8 at a time. Both do the same operations in the
+//! same order for each element.
+
+use crate::arch::x86::{Side, Source, store};
+use crate::arch::{Out, QUARTER};
+use crate::quant::{GROUP, QuantMatrix};
+use crate::tile::TILE_BYTES;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+const LANES: usize = 16;
+const QUARTERS: usize = GROUP / QUARTER;
+/// x rows that share one dequantization: their partial sums (16 KiB), their part of x (16 KiB) and the weights
+/// (4 KiB) fit the first-level cache of CPUs with AVX-512, or nearly.
+const X_ROWS: usize = 64;
+
+/// Partial sums of a block of rows for each x row.
+#[repr(align(64))]
+struct Sums([[[f32; LANES]; QUARTERS]; X_ROWS]);
+/// A dequantized group: column by column, 16 rows each.
+#[repr(align(64))]
+struct Weights([[f32; LANES]; GROUP]);
+
+/// See `Table`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn matmul(w: &QuantMatrix<'_>, rows: Range<usize>, x: &[f32], m_rows: usize, out: Out) {
+    // SAFETY: the caller's promise is passed on; the number of words fits the bits.
+    unsafe {
+        if w.bits() == 4 {
+            blocks::<8>(w, rows, x, m_rows, out);
+        } else {
+            blocks::<16>(w, rows, x, m_rows, out);
+        }
+    }
+}
+
+/// All 16-row blocks that `rows` touches. `N` is the 32-bit words of a group: 8 or 16.
+///
+/// # Safety
+/// As `matmul`; `N` fits the bits.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn blocks<const N: usize>(
+    w: &QuantMatrix<'_>,
+    rows: Range<usize>,
+    x: &[f32],
+    m_rows: usize,
+    out: Out,
+) {
+    let (groups, cols) = (w.groups(), w.cols());
+    let mut side = Side::new();
+    for block in rows.start / LANES..rows.end.div_ceil(LANES) {
+        let source = Source::<LANES>::new(w, block);
+        if m_rows == 1 {
+            // SAFETY: x has `cols` elements; out by the caller.
+            unsafe {
+                let sums = one::<N>(&source, groups, x.as_ptr(), &mut side);
+                store(out, 0, block * LANES, &rows, &sums);
+            }
+            continue;
+        }
+        for (chunk, x) in x.chunks(X_ROWS * cols).enumerate() {
+            let mut sums = Sums([[[0.0; LANES]; QUARTERS]; X_ROWS]);
+            // SAFETY: a chunk has at most X_ROWS whole rows of x; out by the caller.
+            unsafe {
+                many::<N>(&source, groups, x, &mut side, &mut sums);
+                for (m, quarters) in sums.0.iter().take(x.len() / cols).enumerate() {
+                    store(out, chunk * X_ROWS + m, block * LANES, &rows, &fold(quarters));
+                }
+            }
+        }
+    }
+}
+
+/// The block times one x row.
+///
+/// # Safety
+/// `x` has `groups * 64` elements, `source` a matrix of that width and of N words a group.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn one<const N: usize>(
+    source: &Source<LANES>,
+    groups: usize,
+    x: *const f32,
+    side: &mut Side<LANES>,
+) -> [f32; LANES] {
+    let mut sums = [_mm512_setzero_ps(); QUARTERS];
+    for g in 0..groups {
+        // SAFETY: g is below groups, and rises.
+        let (words, scale, bias) = unsafe { group::<N>(source, g, groups, side) };
+        let per_word = GROUP / N;
+        for k in 0..N / QUARTERS {
+            let mut w: [__m512i; QUARTERS] = std::array::from_fn(|i| words[i * (N / QUARTERS) + k]);
+            for j in 0..per_word {
+                for (i, (w, sum)) in w.iter_mut().zip(&mut sums).enumerate() {
+                    let weight = _mm512_fmadd_ps(next::<N>(w), scale, bias);
+                    // SAFETY: the column is below groups * 64.
+                    let x = unsafe { *x.add(g * GROUP + i * QUARTER + k * per_word + j) };
+                    *sum = _mm512_fmadd_ps(weight, _mm512_set1_ps(x), *sum);
+                }
+            }
+        }
+    }
+    to_array(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])))
+}
+
+/// Adds the block times up to [`X_ROWS`] x rows to `sums`.
+///
+/// # Safety
+/// `x` is at most `X_ROWS` whole rows of `groups * 64`; `source` as for `one`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn many<const N: usize>(
+    source: &Source<LANES>,
+    groups: usize,
+    x: &[f32],
+    side: &mut Side<LANES>,
+    sums: &mut Sums,
+) {
+    let cols = groups * GROUP;
+    let m_rows = x.len() / cols;
+    let mut weights = Weights([[0.0; LANES]; GROUP]);
+    for g in 0..groups {
+        // SAFETY: g is below groups, and rises.
+        let (words, scale, bias) = unsafe { group::<N>(source, g, groups, side) };
+        let per_word = GROUP / N;
+        for (mut word, columns) in words.into_iter().zip(weights.0.chunks_exact_mut(per_word)) {
+            for column in columns {
+                *column = to_array(_mm512_fmadd_ps(next::<N>(&mut word), scale, bias));
+            }
+        }
+        let mut m = 0;
+        while m < m_rows {
+            let left = m_rows - m;
+            // SAFETY: rows m..m + 8 (4, 2, 1) exist, each with a group at g.
+            unsafe {
+                let x = x.as_ptr().add(m * cols + g * GROUP);
+                m += match left {
+                    8.. => rows::<8>(&weights, x, cols, &mut sums.0[m..]),
+                    4.. => rows::<4>(&weights, x, cols, &mut sums.0[m..]),
+                    2.. => rows::<2>(&weights, x, cols, &mut sums.0[m..]),
+                    _ => rows::<1>(&weights, x, cols, &mut sums.0[m..]),
+                };
+            }
+        }
+    }
+}
+
+/// One group of the block times `M` x rows; returns M.
+///
+/// # Safety
+/// `x` points to 64 elements, and to as many in each of the next M - 1 rows, `stride` apart.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn rows<const M: usize>(
+    weights: &Weights,
+    x: *const f32,
+    stride: usize,
+    sums: &mut [[[f32; LANES]; QUARTERS]],
+) -> usize {
+    let sums = &mut sums[..M];
+    // SAFETY: the starts of the M rows.
+    let x: [*const f32; M] = std::array::from_fn(|m| unsafe { x.add(m * stride) });
+    for i in 0..QUARTERS {
+        let mut acc: [__m512; M] = std::array::from_fn(|m| from_array(&sums[m][i]));
+        for c in i * QUARTER..(i + 1) * QUARTER {
+            let weight = from_array(&weights.0[c]);
+            for (acc, x) in acc.iter_mut().zip(x) {
+                // SAFETY: the column is below 64.
+                *acc = _mm512_fmadd_ps(weight, _mm512_set1_ps(unsafe { *x.add(c) }), *acc);
+            }
+        }
+        for (sums, acc) in sums.iter_mut().zip(acc) {
+            sums[i] = to_array(acc);
+        }
+    }
+    M
+}
+
+/// Words, scales and biases of group `g`.
+///
+/// # Safety
+/// `g` is below `groups`, which is the matrix's; rising calls with one `side` (see `Source::side`).
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn group<const N: usize>(
+    source: &Source<LANES>,
+    g: usize,
+    groups: usize,
+    side: &mut Side<LANES>,
+) -> ([__m512i; N], __m512, __m512) {
+    let mut words = [_mm512_setzero_si512(); N];
+    // SAFETY: g is in range; a tile has N words of 16 rows, a source row N words a group; sides have 16 values.
+    unsafe {
+        match source {
+            Source::Tiles { panel, .. } => {
+                let tile = panel.add(g * TILE_BYTES);
+                for (k, word) in words.iter_mut().enumerate() {
+                    *word = _mm512_loadu_si512(tile.add(k * 64).cast());
+                }
+            }
+            Source::Rows { weights, .. } => {
+                for (h, words) in words.chunks_exact_mut(4).enumerate() {
+                    transpose(weights, g * N * 4 + h * 16, words);
+                }
+            }
+        }
+        let (scales, biases) = source.side(g, groups, side);
+        (words, bf16(scales), bf16(biases))
+    }
+}
+
+/// 16 bytes at `offset` of each of 16 rows, as 4 words with a row in each lane.
+///
+/// # Safety
+/// The bytes are there.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn transpose(rows: &[*const u8; LANES], offset: usize, words: &mut [__m512i]) {
+    // SAFETY: by the caller.
+    let load = |row: usize| unsafe { _mm_loadu_si128(rows[row].add(offset).cast()) };
+    // Rows r, r + 4, r + 8, r + 12 in the four lanes of 128 bits; then 4 x 4 words within each lane.
+    let four = |r: usize| {
+        let v = _mm512_castsi128_si512(load(r));
+        let v = _mm512_inserti32x4::<1>(v, load(r + 4));
+        let v = _mm512_inserti32x4::<2>(v, load(r + 8));
+        _mm512_inserti32x4::<3>(v, load(r + 12))
+    };
+    let (a, b, c, d) = (four(0), four(1), four(2), four(3));
+    let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    words[0] = _mm512_unpacklo_epi64(ab_low, cd_low);
+    words[1] = _mm512_unpackhi_epi64(ab_low, cd_low);
+    words[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
+    words[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+}
+
+/// The lowest value of each word as f32; the word moves on to the next one.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn next<const N: usize>(word: &mut __m512i) -> __m512 {
+    if N == 8 {
+        let nibbles = _mm512_setr_ps(0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.);
+        // A lookup by the low 4 bits of each lane: mask and conversion in one.
+        let q = _mm512_permutexvar_ps(*word, nibbles);
+        *word = _mm512_srli_epi32::<4>(*word);
+        q
+    } else {
+        let q = _mm512_cvtepi32_ps(_mm512_and_si512(*word, _mm512_set1_epi32(255)));
+        *word = _mm512_srli_epi32::<8>(*word);
+        q
+    }
+}
+
+/// 16 bf16 as f32.
+///
+/// # Safety
+/// They are there.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn bf16(p: *const u16) -> __m512 {
+    // SAFETY: by the caller.
+    let bits = unsafe { _mm256_loadu_si256(p.cast()) };
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn fold(quarters: &[[f32; LANES]; QUARTERS]) -> [f32; LANES] {
+    let [a, b, c, d] = std::array::from_fn(|i| from_array(&quarters[i]));
+    to_array(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn from_array(from: &[f32; LANES]) -> __m512 {
+    // SAFETY: 16 floats.
+    unsafe { _mm512_loadu_ps(from.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn to_array(v: __m512) -> [f32; LANES] {
+    let mut to = [0.0; LANES];
+    // SAFETY: 16 floats.
+    unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) };
+    to
+}

@@ -1,0 +1,198 @@
+#![allow(unsafe_code)] // pointers into matrices whose shapes were checked
+
+//! What AVX2 and AVX-512 share: where a block of `L` matrix rows lies (a vector lane is a row), and where results go.
+//!
+//! Both layouts become the same thing in registers: word k of a group for each of `L` rows. Tiles store it so; source
+//! rows are transposed on the way, 4 words at a time. The arithmetic after that is one code for both, which is why
+//! they give the same bits.
+
+use super::Out;
+use crate::quant::{QuantData, QuantMatrix};
+use crate::tile;
+use std::ops::Range;
+
+/// Groups whose scales and biases are gathered at once from source rows.
+const SIDE_GROUPS: usize = 16;
+
+/// Rows `first..first + L` of a matrix. Lanes beyond the last row repeat it; their results are dropped.
+pub(super) enum Source<const L: usize> {
+    /// Start of the panel plus the offset of this block's words in every 64-byte step; lane of its first row.
+    Tiles { panel: *const u8, lane: usize },
+    /// Start of each row.
+    Rows { weights: [*const u8; L], scales: [*const u8; L], biases: [*const u8; L] },
+}
+
+/// Scales and biases of some groups of source rows, as the tiles have them.
+#[repr(align(64))]
+pub(super) struct Side<const L: usize> {
+    scales: [[u16; L]; SIDE_GROUPS],
+    biases: [[u16; L]; SIDE_GROUPS],
+}
+
+impl<const L: usize> Side<L> {
+    pub(super) fn new() -> Side<L> {
+        Side { scales: [[0; L]; SIDE_GROUPS], biases: [[0; L]; SIDE_GROUPS] }
+    }
+}
+
+impl<const L: usize> Source<L> {
+    /// Block `block` of `L` rows; its first row is inside the matrix.
+    pub(super) fn new(w: &QuantMatrix<'_>, block: usize) -> Source<L> {
+        let first = block * L;
+        match w.data() {
+            QuantData::Tiles { data, panel_stride } => {
+                let panel = &data[first / tile::TILE_ROWS * panel_stride..];
+                Source::Tiles { panel: panel.as_ptr(), lane: first % tile::TILE_ROWS }
+            }
+            QuantData::Rows { weights, scales, biases } => {
+                let row_bytes = w.cols() / 8 * w.bits() as usize;
+                let side_bytes = w.groups() * 2;
+                let row = |lane: usize| (first + lane).min(w.rows() - 1);
+                Source::Rows {
+                    weights: std::array::from_fn(|lane| weights[row(lane) * row_bytes..].as_ptr()),
+                    scales: std::array::from_fn(|lane| scales[row(lane) * side_bytes..].as_ptr()),
+                    biases: std::array::from_fn(|lane| biases[row(lane) * side_bytes..].as_ptr()),
+                }
+            }
+        }
+    }
+
+    /// Addresses of the `L` scales and `L` biases (bf16) of group `g`.
+    ///
+    /// # Safety
+    /// `g` is below `groups`, the matrix's. For source rows calls come in rising order of g from 0, with one `side`.
+    #[inline(always)]
+    pub(super) unsafe fn side(
+        &self,
+        g: usize,
+        groups: usize,
+        side: &mut Side<L>,
+    ) -> (*const u16, *const u16) {
+        match self {
+            Source::Tiles { panel, lane } => {
+                let offset = g * tile::TILE_BYTES + lane * 2;
+                // SAFETY: the panel holds a tile for each group.
+                let at = |part| unsafe { panel.add(offset + part) }.cast();
+                (at(tile::TILE_SCALES), at(tile::TILE_BIASES))
+            }
+            Source::Rows { scales, biases, .. } => {
+                let slot = g % SIDE_GROUPS;
+                if slot == 0 {
+                    let count = SIDE_GROUPS.min(groups - g);
+                    for lane in 0..L {
+                        for ahead in 0..count {
+                            let offset = (g + ahead) * 2;
+                            // SAFETY: the row has a scale and a bias for each group.
+                            unsafe {
+                                side.scales[ahead][lane] =
+                                    scales[lane].add(offset).cast::<u16>().read_unaligned();
+                                side.biases[ahead][lane] =
+                                    biases[lane].add(offset).cast::<u16>().read_unaligned();
+                            }
+                        }
+                    }
+                }
+                (side.scales[slot].as_ptr(), side.biases[slot].as_ptr())
+            }
+        }
+    }
+}
+
+/// Writes the results of rows `first..first + L` for x row `m`, as far as they are in `rows`.
+///
+/// # Safety
+/// `out` is valid for `rows` and `m`, and nobody else uses these elements.
+#[inline(always)]
+pub(super) unsafe fn store<const L: usize>(
+    out: Out,
+    m: usize,
+    first: usize,
+    rows: &Range<usize>,
+    sums: &[f32; L],
+) {
+    if rows.start <= first && first + L <= rows.end {
+        // SAFETY: the L elements from the first on are all in `rows`, by the caller valid and ours.
+        unsafe { out.at(m, first).cast::<[f32; L]>().write_unaligned(*sums) };
+    } else {
+        for (lane, &sum) in sums.iter().enumerate() {
+            if rows.contains(&(first + lane)) {
+                // SAFETY: the row is in `rows`.
+                unsafe { *out.at(m, first + lane) = sum };
+            }
+        }
+    }
+}
+
+/// The scalar loops that vectorize by themselves, compiled once more for the features of a folder. The same source
+/// keeps the same bits: Rust neither reorders nor fuses float operations.
+macro_rules! recompiled {
+    ($features:literal) => {
+        use crate::arch::scalar::{glu, matmul, norm, rope as turn, softmax as soft};
+        use crate::quant::QuantMatrix;
+
+        #[target_feature(enable = $features)]
+        pub(super) fn dequantize_row(w: &QuantMatrix<'_>, row: usize, out: &mut [f32]) {
+            matmul::dequantize_row(w, row, out);
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn rms_norm(x: &[f32], weight: Option<&[f32]>, eps: f32, out: &mut [f32]) {
+            norm::rms_norm(x, weight, eps, out);
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn rms_norm_in_place(x: &mut [f32], weight: Option<&[f32]>, eps: f32) {
+            norm::rms_norm_in_place(x, weight, eps);
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn rope(head: &mut [f32], cos: &[f32], sin: &[f32]) {
+            turn::rope(head, cos, sin);
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn gelu_mul(gate: &mut [f32], up: &[f32]) {
+            glu::gelu_mul(gate, up);
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn add(x: &mut [f32], y: &[f32]) {
+            norm::add(x, y);
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn add_scaled(x: &mut [f32], a: f32, y: &[f32]) {
+            norm::add_scaled(x, a, y);
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn scale(x: &mut [f32], a: f32) {
+            norm::scale(x, a);
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn soft_cap(x: &mut [f32], cap: f32) {
+            soft::soft_cap(x, cap);
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn softmax(x: &mut [f32]) {
+            soft::softmax(x);
+        }
+    };
+}
+pub(super) use recompiled;
+
+/// The table of a folder with modules `plain`, `matmul` and `attend`.
+macro_rules! table {
+    () => {
+        crate::arch::Table {
+            matmul: matmul::matmul,
+            dequantize_row: plain::dequantize_row,
+            rms_norm: plain::rms_norm,
+            rms_norm_in_place: plain::rms_norm_in_place,
+            rope: plain::rope,
+            gelu_mul: plain::gelu_mul,
+            add: plain::add,
+            add_scaled: plain::add_scaled,
+            scale: plain::scale,
+            soft_cap: plain::soft_cap,
+            softmax: plain::softmax,
+            scores: attend::scores,
+            weighted_sum: attend::weighted_sum,
+            to_f16: attend::to_f16,
+        }
+    };
+}
+pub(super) use table;

@@ -1,0 +1,112 @@
+//! The resident tensors: `model_weights.bin`, mapped read-only, and its tensors by name.
+
+use super::{DType, IndexEntry, ResidentIndex, WEIGHTS, fault};
+use crate::{Error, Result, sys::map::Map};
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+
+/// The mapped weights file.
+#[derive(Debug)]
+pub struct Resident {
+    map: Map,
+    index: ResidentIndex,
+    by_name: HashMap<String, usize>,
+}
+
+/// One resident tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct Tensor<'a> {
+    /// Full source name.
+    pub name: &'a str,
+    /// How it is stored.
+    pub dtype: DType,
+    /// Logical shape; unused dimensions are 0 and trailing.
+    pub shape: [u32; 4],
+    /// Its bytes.
+    pub data: TensorData<'a>,
+}
+
+/// The bytes of a tensor. Only 2-byte alignment is certain in v1; in a tiled directory each tensor starts on a 4 KiB
+/// boundary of the file.
+#[derive(Clone, Copy, Debug)]
+pub enum TensorData<'a> {
+    /// Elements of the tensor's dtype.
+    Plain(&'a [u8]),
+    /// A quantized matrix in source order.
+    Affine {
+        /// Bits of a weight.
+        bits: u32,
+        /// Packed weights, row-major.
+        weights: &'a [u8],
+        /// bfloat16 scales, one for 64 columns of a row.
+        scales: &'a [u8],
+        /// bfloat16 biases, likewise.
+        biases: &'a [u8],
+    },
+    /// A quantized matrix as 16 x 64 tiles.
+    Tiled {
+        /// Bits of a weight: 4.
+        bits: u32,
+        /// Panels, one after the other.
+        data: &'a [u8],
+    },
+}
+
+impl Resident {
+    /// Maps a file whose index has been checked against its size.
+    pub(super) fn new(file: &File, index: ResidentIndex) -> Result<Self> {
+        let len = index
+            .index_size
+            .checked_add(index.resident_size)
+            .ok_or_else(|| fault(WEIGHTS, "residentSize", "too large"))?;
+        let map = Map::new(file, len).map_err(Error::io("map", WEIGHTS))?;
+        let by_name = index.entries.iter().enumerate().map(|(i, e)| (e.name.clone(), i)).collect();
+        Ok(Self { map, index, by_name })
+    }
+
+    /// The index of the file.
+    pub fn index(&self) -> &ResidentIndex {
+        &self.index
+    }
+
+    /// The whole file, index included: what the ranges of the index count from.
+    pub fn bytes(&self) -> &[u8] {
+        self.map.bytes()
+    }
+
+    /// A tensor by its full name.
+    pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
+        self.view(self.index.entries.get(*self.by_name.get(name)?)?)
+    }
+
+    fn view<'a>(&'a self, entry: &'a IndexEntry) -> Option<Tensor<'a>> {
+        let bytes = |range: &Range<u64>| -> Option<&'a [u8]> {
+            self.map.bytes().get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
+        };
+        let data = bytes(&entry.data)?;
+        let affine = entry.dtype == DType::U32 && !entry.scales.is_empty() && !entry.biases.is_empty();
+        let data = match entry.dtype {
+            DType::Tile16x64 => TensorData::Tiled { bits: 4, data },
+            DType::U32 if affine => TensorData::Affine {
+                bits: width(entry)?,
+                weights: data,
+                scales: bytes(&entry.scales)?,
+                biases: bytes(&entry.biases)?,
+            },
+            _ => TensorData::Plain(data),
+        };
+        Some(Tensor { name: &entry.name, dtype: entry.dtype, shape: entry.shape, data })
+    }
+}
+
+/// Bits of a packed weight: the index does not store them, size and shape imply them. `None` where they disagree, which the
+/// schema check excludes for every tensor of the model.
+fn width(entry: &IndexEntry) -> Option<u32> {
+    let elements = entry.elements()?;
+    let bits = (entry.data.end - entry.data.start).checked_mul(8)?;
+    (bits % elements == 0)
+        .then(|| u32::try_from(bits / elements).ok())
+        .flatten()
+        .filter(|bits| (1..=32).contains(bits))
+}

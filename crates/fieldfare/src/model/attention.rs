@@ -1,0 +1,177 @@
+//! The attention half of a layer: norm, projections, head norms, rope, attention over the cache and the
+//! pass's own rows, output projection, residual.
+//!
+//! The pass's keys and values are kept in scratch, rounded to the cache's type, and stored in the cache only
+//! after all its rows have attended: a ring then needs no more rows than the window. Every query sums over
+//! its visible positions in their order, whichever of cache and scratch they are in, so the result has the
+//! same bits for every chunking.
+
+use super::config::{Config, LayerKind};
+use super::forward::Pass;
+use super::kv_cache::{KvCache, LayerKv, OwnKv};
+use super::scratch::{RopeTable, Scratch};
+use super::weights::AttentionWeights;
+use fieldfare_kernels::Kernels;
+
+/// Fills the rope tables for the positions `first..first + rows`.
+pub(super) fn fill_rope(config: &Config, first: usize, rows: usize, tables: &mut [RopeTable; 2]) {
+    for (kind, table) in [LayerKind::Sliding, LayerKind::Full].into_iter().zip(tables) {
+        let frequencies = &config.rope_frequencies[kind.index()];
+        let half = frequencies.len();
+        for row in 0..rows {
+            let position = (first + row) as f32;
+            let entries =
+                table.cos[row * half..][..half].iter_mut().zip(&mut table.sin[row * half..][..half]);
+            for ((cos, sin), frequency) in entries.zip(frequencies) {
+                // The angle is rounded to f32 as in the reference; its cosine and sine are then taken in f64,
+                // which is the same on every platform.
+                let angle = f64::from(position * frequency);
+                *cos = angle.cos() as f32;
+                *sin = angle.sin() as f32;
+            }
+        }
+    }
+}
+
+/// `x += rms(attention(rms(x)))` for the rows of the pass; stores their keys and values.
+pub(super) fn attend(
+    pass: &mut Pass<'_>,
+    layer: usize,
+    weights: &AttentionWeights,
+    cache: &mut KvCache,
+    s: &mut Scratch,
+) {
+    let (config, kernels, rows, eps) = (pass.config, pass.kernels, pass.rows, pass.config.rms_norm_eps);
+    let hidden = config.hidden_size;
+    let kind = config.layers[layer];
+    let (width, kv_heads) = (config.head_width(kind), config.kv_heads(kind));
+    let (q_len, kv_len) = (config.num_attention_heads * width, kv_heads * width);
+
+    for row in 0..rows {
+        let range = row * hidden..(row + 1) * hidden;
+        kernels.rms_norm(&s.x[range.clone()], Some(&weights.input_norm), eps, &mut s.normed[range]);
+    }
+    pass.matmul(&weights.q_proj, &s.normed, &mut s.q);
+    pass.matmul(&weights.k_proj, &s.normed, &mut s.k);
+    match &weights.v_proj {
+        Some(v_proj) => pass.matmul(v_proj, &s.normed, &mut s.v),
+        // K as projected, before its norm and rope.
+        None => s.v[..rows * kv_len].copy_from_slice(&s.k[..rows * kv_len]),
+    }
+    let table = &s.rope[kind.index()];
+    for row in 0..rows {
+        let turn = row * width / 2..(row + 1) * width / 2;
+        let (cos, sin) = (&table.cos[turn.clone()], &table.sin[turn]);
+        for head in s.q[row * q_len..(row + 1) * q_len].chunks_exact_mut(width) {
+            kernels.rms_norm_in_place(head, Some(&weights.q_norm), eps);
+            kernels.rope(head, cos, sin);
+        }
+        for head in s.k[row * kv_len..(row + 1) * kv_len].chunks_exact_mut(width) {
+            kernels.rms_norm_in_place(head, Some(&weights.k_norm), eps);
+            kernels.rope(head, cos, sin);
+        }
+        for head in s.v[row * kv_len..(row + 1) * kv_len].chunks_exact_mut(width) {
+            kernels.rms_norm_in_place(head, None, eps);
+        }
+    }
+    pass.probe(Some(layer), "attn_q", q_len, &s.q);
+    pass.probe(Some(layer), "attn_k", kv_len, &s.k);
+    pass.probe(Some(layer), "attn_v", kv_len, &s.v);
+
+    keep_own(kernels, rows, kv_heads, width, s);
+    let view = View {
+        cache: cache.layer(layer),
+        own: &s.own,
+        first: pass.first,
+        rows,
+        window: config.window(kind),
+        width,
+        heads: config.num_attention_heads,
+        heads_per_kv: config.num_attention_heads / kv_heads,
+    };
+    view.attend_all(pass, &s.q[..rows * q_len], &mut s.scores, &mut s.attended[..rows * q_len]);
+    cache.append(layer, pass.first, rows, &s.own);
+
+    pass.matmul(&weights.o_proj, &s.attended, &mut s.branch);
+    pass.probe(Some(layer), "attn_out", hidden, &s.branch);
+    for row in 0..rows {
+        let range = row * hidden..(row + 1) * hidden;
+        kernels.rms_norm_in_place(&mut s.branch[range.clone()], Some(&weights.post_norm), eps);
+        kernels.add(&mut s.x[range.clone()], &s.branch[range]);
+    }
+    pass.probe(Some(layer), "post_attn_hidden", hidden, &s.x);
+}
+
+/// Rounds the rows' keys and values to the cache's type, heads first.
+fn keep_own(kernels: &Kernels, rows: usize, kv_heads: usize, width: usize, s: &mut Scratch) {
+    for row in 0..rows {
+        for head in 0..kv_heads {
+            let from = (row * kv_heads + head) * width;
+            let to = (head * rows + row) * width;
+            s.own.k.store(kernels, to, &s.k[from..from + width]);
+            s.own.v.store(kernels, to, &s.v[from..from + width]);
+        }
+    }
+}
+
+/// What the queries of one pass see in one layer.
+struct View<'a> {
+    cache: &'a LayerKv,
+    own: &'a OwnKv,
+    first: usize,
+    rows: usize,
+    window: Option<usize>,
+    width: usize,
+    heads: usize,
+    heads_per_kv: usize,
+}
+
+impl View<'_> {
+    /// Attention of all rows and heads, shared out over the pool: `q` and `out` are `[rows][heads][width]`.
+    fn attend_all(&self, pass: &Pass<'_>, q: &[f32], scores: &mut [Vec<f32>], out: &mut [f32]) {
+        let longest = self.window.unwrap_or(usize::MAX).min(self.first + self.rows);
+        for scores in scores.iter_mut().filter(|scores| scores.len() < longest) {
+            scores.resize(longest, 0.0);
+        }
+        pass.pool.for_chunks_with(out, self.width, scores, |scores, item, out| {
+            let q = &q[item * self.width..(item + 1) * self.width];
+            self.attend_one(pass.kernels, item / self.heads, item % self.heads, q, scores, out);
+        });
+    }
+
+    /// One query head: `row` of the pass, `head` of the queries.
+    fn attend_one(
+        &self,
+        kernels: &Kernels,
+        row: usize,
+        head: usize,
+        q: &[f32],
+        scores: &mut [f32],
+        out: &mut [f32],
+    ) {
+        let kv_head = head / self.heads_per_kv;
+        let position = self.first + row;
+        let oldest = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let scores = &mut scores[..position + 1 - oldest];
+        let old = oldest.min(self.first)..self.first;
+        // The own rows seen, as elements of this head's rows in scratch.
+        let from = oldest.max(self.first) - self.first;
+        let own = (kv_head * self.rows + from) * self.width..(kv_head * self.rows + row + 1) * self.width;
+
+        let mut at = 0;
+        for span in self.cache.spans(old.clone()) {
+            kernels.scores(q, self.cache.keys(span, kv_head), self.width, &mut scores[at..at + span.len]);
+            at += span.len;
+        }
+        kernels.scores(q, self.own.k.slice(own.clone()), self.width, &mut scores[at..]);
+        kernels.softmax(scores);
+        out.fill(0.0);
+        at = 0;
+        for span in self.cache.spans(old) {
+            let values = self.cache.values(span, kv_head);
+            kernels.weighted_sum(&scores[at..at + span.len], values, self.width, out);
+            at += span.len;
+        }
+        kernels.weighted_sum(&scores[at..], self.own.v.slice(own), self.width, out);
+    }
+}

@@ -1,0 +1,88 @@
+//! The forward pass: embedding, then every layer, for one or many tokens alike. Decode is a pass of one row.
+
+use super::Probe;
+use super::attention;
+use super::config::Config;
+use super::kv_cache::KvCache;
+use super::moe;
+use super::scratch::Scratch;
+use super::weights::{Matrix, Weights};
+use crate::store::ExpertStore;
+use crate::{Error, Result};
+use fieldfare_kernels::{Kernels, Pool};
+use std::ops::ControlFlow;
+
+/// What stays the same throughout one pass.
+pub(super) struct Pass<'a> {
+    /// The model's shape.
+    pub(super) config: &'a Config,
+    /// The mapped resident file.
+    pub(super) resident: &'a [u8],
+    /// The instruction set.
+    pub(super) kernels: &'a Kernels,
+    /// The threads.
+    pub(super) pool: &'a Pool,
+    /// Who is looking.
+    pub(super) probe: Option<&'a mut (dyn Probe + 'static)>,
+    /// Position of the first row.
+    pub(super) first: usize,
+    /// Rows of the pass.
+    pub(super) rows: usize,
+}
+
+impl Pass<'_> {
+    /// `y = x W^T` for the rows of the pass; `x` and `y` may be longer than the rows need.
+    pub(super) fn matmul(&self, matrix: &Matrix, x: &[f32], y: &mut [f32]) {
+        let (x, y) = (&x[..self.rows * matrix.cols()], &mut y[..self.rows * matrix.rows()]);
+        self.kernels.matmul(self.pool, &matrix.view(self.resident), x, self.rows, y);
+    }
+
+    /// Shows the rows of the pass to the probe.
+    pub(super) fn probe(&mut self, layer: Option<usize>, name: &'static str, row_len: usize, data: &[f32]) {
+        if let Some(probe) = self.probe.as_deref_mut() {
+            probe.tensor(layer, name, self.first, row_len, &data[..self.rows * row_len]);
+        }
+    }
+
+    /// Shows one row's experts to the probe.
+    pub(super) fn probe_experts(&mut self, layer: usize, row: usize, ids: &[usize], weights: &[f32]) {
+        if let Some(probe) = self.probe.as_deref_mut() {
+            probe.experts(layer, self.first + row, ids, weights);
+        }
+    }
+}
+
+/// Feeds `ids`, one row each, through all layers; leaves the residual after the last one in `s.x` and the
+/// rows' keys and values in the cache. `between` is called before every layer and may end the pass.
+///
+/// # Errors
+/// [`Error::Cancelled`] when `between` says so, and those of reading experts. Some layers' caches then hold
+/// rows that others lack: the caller must rewind.
+pub(super) fn forward(
+    pass: &mut Pass<'_>,
+    weights: &Weights,
+    ids: &[u32],
+    cache: &mut KvCache,
+    store: &mut ExpertStore,
+    s: &mut Scratch,
+    between: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<()> {
+    let hidden = pass.config.hidden_size;
+    let embedding = weights.head.embedding.view(pass.resident);
+    for (&id, x) in ids.iter().zip(s.x.chunks_exact_mut(hidden)) {
+        pass.kernels.dequantize_row(&embedding, id as usize, x);
+        pass.kernels.scale(x, pass.config.embed_scale);
+    }
+    pass.probe(None, "embed_scaled", hidden, &s.x);
+    attention::fill_rope(pass.config, pass.first, pass.rows, &mut s.rope);
+
+    for (layer, layer_weights) in weights.layers.iter().enumerate() {
+        if between().is_break() {
+            return Err(Error::Cancelled);
+        }
+        pass.probe(Some(layer), "input", hidden, &s.x);
+        attention::attend(pass, layer, &layer_weights.attention, cache, s);
+        moe::feed_forward(pass, layer, &layer_weights.feed_forward, store, s)?;
+    }
+    Ok(())
+}

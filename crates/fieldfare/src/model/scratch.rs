@@ -1,0 +1,151 @@
+//! Every activation buffer of a pass, sized once from the configuration and the chunk.
+//!
+//! All are zeroed memory that the system hands out on first use, so a short prompt touches only its own rows.
+//! Buffers are row-major, one row a token of the pass.
+
+use super::config::Config;
+use super::kv_cache::{KvType, OwnKv};
+
+/// Rows of logits that [`super::Forward::prefill_each`] computes at once: the table is read once for all of
+/// them.
+pub(super) const HEAD_ROWS: usize = 8;
+
+/// Activations of up to `rows` tokens in one layer.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    /// Rows there is room for.
+    pub(super) rows: usize,
+    /// Residual stream, `[rows][hidden]`. Never less than f32: nothing bounds it.
+    pub(super) x: Vec<f32>,
+    /// The input of the current matrix, `[rows][hidden]`.
+    pub(super) normed: Vec<f32>,
+    /// A branch's output before and after its norm, `[rows][hidden]`.
+    pub(super) branch: Vec<f32>,
+    /// The shared expert's output, kept while the routed experts run, `[rows][hidden]`.
+    pub(super) shared: Vec<f32>,
+    /// Rope tables, one for each layer kind.
+    pub(super) rope: [RopeTable; 2],
+    /// Queries, `[rows][heads][head_dim]`.
+    pub(super) q: Vec<f32>,
+    /// Keys before they are rounded, `[rows][kv heads][head_dim]`.
+    pub(super) k: Vec<f32>,
+    /// Values before they are rounded, `[rows][kv heads][head_dim]`.
+    pub(super) v: Vec<f32>,
+    /// This pass's keys and values in the cache's type.
+    pub(super) own: OwnKv,
+    /// Attention output before `o_proj`, `[rows][heads][head_dim]`.
+    pub(super) attended: Vec<f32>,
+    /// Scores of one query head for each worker; grown with the context.
+    pub(super) scores: Vec<Vec<f32>>,
+    /// Gate of the shared expert, `[rows][intermediate]`.
+    pub(super) gate: Vec<f32>,
+    /// Up of the shared expert, `[rows][intermediate]`.
+    pub(super) up: Vec<f32>,
+    /// Buffers of the routed branch.
+    pub(super) routed: Routed,
+    /// Logits handed out, `[HEAD_ROWS or 1][vocab]`; grown for `prefill_each`.
+    pub(super) logits: Vec<f32>,
+}
+
+/// Cosines and sines of the rows of a pass, `[rows][head_dim / 2]`.
+#[derive(Debug)]
+pub(super) struct RopeTable {
+    /// Cosines.
+    pub(super) cos: Vec<f32>,
+    /// Sines.
+    pub(super) sin: Vec<f32>,
+}
+
+/// Buffers of the routed branch.
+#[derive(Debug)]
+pub(super) struct Routed {
+    /// Router logits, `[rows][experts]`.
+    pub(super) logits: Vec<f32>,
+    /// Chosen experts, `[rows][top_k]`, by falling logit.
+    pub(super) ids: Vec<usize>,
+    /// Their weights, `[rows][top_k]`.
+    pub(super) weights: Vec<f32>,
+    /// Ids of one row while they are chosen.
+    pub(super) picked: Vec<usize>,
+    /// Distinct experts of the pass, ascending.
+    pub(super) wanted: Vec<usize>,
+    /// Where each expert's rows start in `uses`, `[experts + 1]`.
+    pub(super) starts: Vec<usize>,
+    /// The uses (`row * top_k + rank`) of all experts, grouped by expert, rows ascending, `[rows * top_k]`.
+    pub(super) uses: Vec<usize>,
+    /// The inverse of `uses`: the partial sum of each use, `[rows * top_k]`.
+    pub(super) part_of: Vec<usize>,
+    /// The input rows of one expert, `[rows][hidden]`.
+    pub(super) input: Vec<f32>,
+    /// Gate of one expert, `[rows][moe_intermediate]`.
+    pub(super) gate: Vec<f32>,
+    /// Up of one expert, `[rows][moe_intermediate]`.
+    pub(super) up: Vec<f32>,
+    /// One partial sum for each use, in the order of `uses`, `[rows * top_k][hidden]`.
+    pub(super) parts: Vec<f32>,
+}
+
+impl Scratch {
+    /// Buffers for `rows` tokens, `workers` threads and keys and values of `kind`.
+    pub(super) fn new(config: &Config, rows: usize, workers: usize, kind: KvType) -> Self {
+        let hidden = rows * config.hidden_size;
+        let layers = || config.layers.iter().copied();
+        let q = rows * layers().map(|l| config.num_attention_heads * config.head_width(l)).max().unwrap_or(0);
+        let kv = rows * layers().map(|l| config.kv_heads(l) * config.head_width(l)).max().unwrap_or(0);
+        let table =
+            |width: usize| RopeTable { cos: vec![0.0; rows * width / 2], sin: vec![0.0; rows * width / 2] };
+        Self {
+            rows,
+            x: vec![0.0; hidden],
+            normed: vec![0.0; hidden],
+            branch: vec![0.0; hidden],
+            shared: vec![0.0; hidden],
+            rope: [table(config.head_dim), table(config.global_head_dim)],
+            q: vec![0.0; q],
+            k: vec![0.0; kv],
+            v: vec![0.0; kv],
+            own: OwnKv::new(kind, kv),
+            attended: vec![0.0; q],
+            scores: vec![Vec::new(); workers.max(1)],
+            gate: vec![0.0; rows * config.intermediate_size],
+            up: vec![0.0; rows * config.intermediate_size],
+            routed: Routed::new(config, rows),
+            logits: vec![0.0; config.vocab_size],
+        }
+    }
+
+    /// Bytes of all buffers as they are now (touched or not).
+    pub(super) fn bytes(&self) -> usize {
+        let own = std::mem::size_of::<u16>() * 2 * self.k.len();
+        let floats = [&self.x, &self.normed, &self.branch, &self.shared, &self.q, &self.k, &self.v]
+            .into_iter()
+            .chain([&self.attended, &self.gate, &self.up, &self.logits])
+            .chain([&self.routed.logits, &self.routed.input, &self.routed.gate, &self.routed.up])
+            .chain([&self.routed.parts, &self.routed.weights])
+            .chain(self.scores.iter())
+            .chain(self.rope.iter().flat_map(|table| [&table.cos, &table.sin]))
+            .map(Vec::len)
+            .sum::<usize>();
+        floats * std::mem::size_of::<f32>() + own
+    }
+}
+
+impl Routed {
+    fn new(config: &Config, rows: usize) -> Self {
+        let uses = rows * config.top_k_experts;
+        Self {
+            logits: vec![0.0; rows * config.num_experts],
+            ids: vec![0; uses],
+            weights: vec![0.0; uses],
+            picked: Vec::with_capacity(config.num_experts),
+            wanted: Vec::with_capacity(config.num_experts),
+            starts: vec![0; config.num_experts + 1],
+            uses: vec![0; uses],
+            part_of: vec![0; uses],
+            input: vec![0.0; rows * config.hidden_size],
+            gate: vec![0.0; rows * config.moe_intermediate_size],
+            up: vec![0.0; rows * config.moe_intermediate_size],
+            parts: vec![0.0; uses * config.hidden_size],
+        }
+    }
+}
