@@ -5,3 +5,4 @@ pub mod lock;
 pub mod map;
 pub mod memory;
 pub mod paths;
+pub mod volume;
