@@ -1,8 +1,9 @@
 //! Rates of `Kernels::matmul` on 704 x 2816 matrices of 4 bits, far more of them than any cache holds.
 //!
 //! `cargo run --release -p fieldfare-kernels --example gemv [-- MATRICES [THREADS]]`; 1,000 matrices are 1.1 GB. Each
-//! line is the best of three passes over all matrices: one x row from tiles and from source rows, then 8, 32 and 128
-//! x rows over as many matrices as give the same work. GB/s counts weights, scales and biases once a pass.
+//! line is one x row from tiles or source rows, or 8, 32 or 128 x rows over fewer matrices. Every matmul is timed;
+//! shown are the median and the fastest tenth (on a busy machine: those that ran undisturbed). GB/s counts weights,
+//! scales and biases once a matmul.
 
 use fieldfare_kernels::{AlignedBuf, Isa, Kernels, Pool, QuantData, QuantMatrix, isas, tile};
 use std::time::Instant;
@@ -27,20 +28,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             [("tiles", 1), ("rows", 1), ("tiles", 8), ("rows", 8), ("tiles", 32), ("tiles", 128)]
         {
             // The scalar oracle calls a function for each multiply-add: a few matrices tell enough.
-            let count = if isa == Isa::Scalar { 8 / m_rows } else { matrices / m_rows }.clamp(1, matrices);
-            let mut best = f64::INFINITY;
-            for _ in 0..3 {
+            let count =
+                if isa == Isa::Scalar { 8 / m_rows } else { matrices / m_rows.min(8) }.clamp(1, matrices);
+            let mut times = Vec::with_capacity(count);
+            for matrix in data.as_slice().chunks_exact(bytes).take(count) {
+                let w = view(matrix, layout == "tiles")?;
                 let start = Instant::now();
-                for matrix in data.as_slice().chunks_exact(bytes).take(count) {
-                    let w = view(matrix, layout == "tiles")?;
-                    kernels.matmul(&pool, &w, &x[..m_rows * COLS], m_rows, &mut y[..m_rows * ROWS]);
-                }
-                best = best.min(start.elapsed().as_secs_f64());
+                kernels.matmul(&pool, &w, &x[..m_rows * COLS], m_rows, &mut y[..m_rows * ROWS]);
+                times.push(start.elapsed().as_secs_f64());
             }
-            let work = (count * m_rows * ROWS * COLS) as f64;
-            let read = (count * bytes) as f64;
-            let (macs, gb) = (work / best / 1e9, read / best / 1e9);
-            println!("{isa:>7} {layout:>5} {m_rows:>3} x rows: {macs:7.2} GMAC/s {gb:7.2} GB/s");
+            times.sort_by(f64::total_cmp);
+            let rates = |t: f64| ((m_rows * ROWS * COLS) as f64 / t / 1e9, bytes as f64 / t / 1e9);
+            let ((median, _), (macs, gb)) = (rates(times[count / 2]), rates(times[count / 10]));
+            println!(
+                "{isa:>7} {layout:>5} {m_rows:>3} x rows: median {median:7.2}, fast {macs:7.2} GMAC/s {gb:6.2} GB/s"
+            );
         }
     }
     println!("(last sum {})", y.iter().sum::<f32>());

@@ -6,9 +6,9 @@
 //! once into L1 for up to [`X_ROWS`] x rows, which pass over it 8 at a time. Both do the same operations in the
 //! same order for each element.
 
-use crate::arch::x86::{Side, Source, store};
+use crate::arch::x86::{self, Side, Source, store};
 use crate::arch::{Out, QUARTER};
-use crate::quant::{GROUP, QuantMatrix};
+use crate::quant::{GROUP, QuantData, QuantMatrix};
 use crate::tile::TILE_BYTES;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -29,22 +29,23 @@ struct Weights([[f32; LANES]; GROUP]);
 /// See `Table`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(super) unsafe fn matmul(w: &QuantMatrix<'_>, rows: Range<usize>, x: &[f32], m_rows: usize, out: Out) {
-    // SAFETY: the caller's promise is passed on; the number of words fits the bits.
+    // SAFETY: the caller's promise is passed on; words and layout are the matrix's (only 4 bits have tiles).
     unsafe {
-        if w.bits() == 4 {
-            blocks::<8>(w, rows, x, m_rows, out);
-        } else {
-            blocks::<16>(w, rows, x, m_rows, out);
+        match (w.bits(), w.data()) {
+            (4, QuantData::Tiles { .. }) => blocks::<8, true>(w, rows, x, m_rows, out),
+            (4, QuantData::Rows { .. }) => blocks::<8, false>(w, rows, x, m_rows, out),
+            _ => blocks::<16, false>(w, rows, x, m_rows, out),
         }
     }
 }
 
-/// All 16-row blocks that `rows` touches. `N` is the 32-bit words of a group: 8 or 16.
+/// All 16-row blocks that `rows` touches. `N` is the 32-bit words of a group, 8 or 16; `TILED` the layout. Both are
+/// fixed at compile time so that words stay in registers.
 ///
 /// # Safety
-/// As `matmul`; `N` fits the bits.
+/// As `matmul`; `N` and `TILED` are the matrix's.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn blocks<const N: usize>(
+unsafe fn blocks<const N: usize, const TILED: bool>(
     w: &QuantMatrix<'_>,
     rows: Range<usize>,
     x: &[f32],
@@ -58,7 +59,7 @@ unsafe fn blocks<const N: usize>(
         if m_rows == 1 {
             // SAFETY: x has `cols` elements; out by the caller.
             unsafe {
-                let sums = one::<N>(&source, groups, x.as_ptr(), &mut side);
+                let sums = one::<N, TILED>(&source, groups, x.as_ptr(), &mut side);
                 store(out, 0, block * LANES, &rows, &sums);
             }
             continue;
@@ -67,7 +68,7 @@ unsafe fn blocks<const N: usize>(
             let mut sums = Sums([[[0.0; LANES]; QUARTERS]; X_ROWS]);
             // SAFETY: a chunk has at most X_ROWS whole rows of x; out by the caller.
             unsafe {
-                many::<N>(&source, groups, x, &mut side, &mut sums);
+                many::<N, TILED>(&source, groups, x, &mut side, &mut sums);
                 for (m, quarters) in sums.0.iter().take(x.len() / cols).enumerate() {
                     store(out, chunk * X_ROWS + m, block * LANES, &rows, &fold(quarters));
                 }
@@ -79,9 +80,9 @@ unsafe fn blocks<const N: usize>(
 /// The block times one x row.
 ///
 /// # Safety
-/// `x` has `groups * 64` elements, `source` a matrix of that width and of N words a group.
+/// `x` has `groups * 64` elements, `source` a matrix of that width, N and TILED.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn one<const N: usize>(
+unsafe fn one<const N: usize, const TILED: bool>(
     source: &Source<LANES>,
     groups: usize,
     x: *const f32,
@@ -90,7 +91,7 @@ unsafe fn one<const N: usize>(
     let mut sums = [_mm512_setzero_ps(); QUARTERS];
     for g in 0..groups {
         // SAFETY: g is below groups, and rises.
-        let (words, scale, bias) = unsafe { group::<N>(source, g, groups, side) };
+        let (words, scale, bias) = unsafe { group::<N, TILED>(source, g, groups, side) };
         let per_word = GROUP / N;
         for k in 0..N / QUARTERS {
             let mut w: [__m512i; QUARTERS] = std::array::from_fn(|i| words[i * (N / QUARTERS) + k]);
@@ -112,7 +113,7 @@ unsafe fn one<const N: usize>(
 /// # Safety
 /// `x` is at most `X_ROWS` whole rows of `groups * 64`; `source` as for `one`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn many<const N: usize>(
+unsafe fn many<const N: usize, const TILED: bool>(
     source: &Source<LANES>,
     groups: usize,
     x: &[f32],
@@ -124,7 +125,7 @@ unsafe fn many<const N: usize>(
     let mut weights = Weights([[0.0; LANES]; GROUP]);
     for g in 0..groups {
         // SAFETY: g is below groups, and rises.
-        let (words, scale, bias) = unsafe { group::<N>(source, g, groups, side) };
+        let (words, scale, bias) = unsafe { group::<N, TILED>(source, g, groups, side) };
         let per_word = GROUP / N;
         for (mut word, columns) in words.into_iter().zip(weights.0.chunks_exact_mut(per_word)) {
             for column in columns {
@@ -181,10 +182,10 @@ unsafe fn rows<const M: usize>(
 /// Words, scales and biases of group `g`.
 ///
 /// # Safety
-/// `g` is below `groups`, which is the matrix's; rising calls with one `side` (see `Source::side`).
+/// `g` is below `groups`, which is the matrix's, as are `N` and `TILED`; rising calls with one `side` (see `Source::side`).
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn group<const N: usize>(
+unsafe fn group<const N: usize, const TILED: bool>(
     source: &Source<LANES>,
     g: usize,
     groups: usize,
@@ -194,17 +195,19 @@ unsafe fn group<const N: usize>(
     // SAFETY: g is in range; a tile has N words of 16 rows, a source row N words a group; sides have 16 values.
     unsafe {
         match source {
-            Source::Tiles { panel, .. } => {
+            Source::Tiles { panel, .. } if TILED => {
                 let tile = panel.add(g * TILE_BYTES);
+                x86::prefetch(tile, TILE_BYTES / 64);
                 for (k, word) in words.iter_mut().enumerate() {
                     *word = _mm512_loadu_si512(tile.add(k * 64).cast());
                 }
             }
-            Source::Rows { weights, .. } => {
+            Source::Rows { weights, .. } if !TILED => {
                 for (h, words) in words.chunks_exact_mut(4).enumerate() {
                     transpose(weights, g * N * 4 + h * 16, words);
                 }
             }
+            _ => std::hint::unreachable_unchecked(),
         }
         let (scales, biases) = source.side(g, groups, side);
         (words, bf16(scales), bf16(biases))
