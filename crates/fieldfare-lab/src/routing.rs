@@ -14,7 +14,8 @@ use fieldfare::{
     model::{Forward as _, Precision, Probe, Runner, RunnerOptions},
 };
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
+    io::Write as _,
     ops::ControlFlow,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -106,7 +107,8 @@ impl Probe for Gatherer {
     fn tensor(&mut self, layer: Option<usize>, name: &'static str, _: usize, _: usize, data: &[f32]) {
         if let (Some(layer), "layer_out") = (layer, name) {
             let (sum, count) = &mut locked(&self.0).squares[layer];
-            *sum += data.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
+            // one after the other, so that the sum does not depend on the length of a pass
+            *sum = data.iter().fold(*sum, |sum, &x| sum + f64::from(x) * f64::from(x));
             *count += data.len();
         }
     }
@@ -122,6 +124,17 @@ impl Probe for Gatherer {
 
 /// Runs the model and prints the report.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    let report = measure(options)?;
+    let mut out = std::io::stdout().lock();
+    if options.json {
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+    } else {
+        print(&report, &mut out)?;
+    }
+    Ok(())
+}
+
+fn measure(options: &Options) -> Result<Report> {
     let ids = corpus::load(options.tokens.as_deref(), options.limit)?;
     let dir = ModelDir::open(&options.dir, Integrity::Receipt)?;
     let (layers, experts, vocab) = {
@@ -156,7 +169,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(path) = &options.dump {
         trace.dump(path)?;
     }
-    let report = Report {
+    Ok(Report {
         model: options.dir.display().to_string(),
         tokens: ids.len(),
         distinct_tokens: ids.iter().collect::<HashSet<_>>().len(),
@@ -165,20 +178,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         routing: trace.statistics(),
         residual_rms: gathered.squares.iter().map(|&(sum, n)| (sum / n.max(1) as f64).sqrt()).collect(),
         logits,
-    };
-    if options.json {
-        println!("{}", serde_json::to_string(&report)?);
-    } else {
-        print(&report);
-    }
-    Ok(())
+    })
 }
 
 /// Feeds the ids and looks at the logits behind each.
 fn run_tokens(runner: &mut Runner, ids: &[u32]) -> Result<Logits> {
     let bar = indicatif::ProgressBar::new(ids.len() as u64);
     let mut out = Logits { largest: f64::NEG_INFINITY, ..Logits::default() };
-    let mut uses = std::collections::HashMap::new();
+    let mut uses = HashMap::new();
     runner.prefill_each(ids, &mut |i, logits| {
         bar.set_position(i as u64 + 1);
         let n = logits.len() as f64;
@@ -208,28 +215,86 @@ fn rates(trace: &Trace, policy: Policy, options: &Options) -> HitRates {
     HitRates { policy: policy.name(), slots: options.slots.iter().map(rate).collect() }
 }
 
-fn print(report: &Report) {
-    println!(
-        "{}: {} tokens, {} distinct; caches counted after {}",
-        report.model, report.tokens, report.distinct_tokens, report.warm
-    );
+fn print(report: &Report, out: &mut impl std::io::Write) -> std::io::Result<()> {
+    let Report { model, tokens, distinct_tokens, warm, .. } = report;
+    writeln!(out, "{model}: {tokens} tokens, {distinct_tokens} distinct; caches counted after {warm}")?;
     for row in &report.hit_rates {
         let cells: Vec<String> =
             row.slots.iter().map(|(slots, rate)| format!("{slots} slots {:.1} %", rate * 100.0)).collect();
-        println!("hit rate, {:<10} {}", row.policy, cells.join("  "));
+        writeln!(out, "hit rate, {:<10} {}", row.policy, cells.join("  "))?;
     }
     let r = &report.routing;
     let lags: Vec<String> = r.overlap.iter().map(|(lag, share)| format!("{lag}: {share:.3}")).collect();
-    println!("overlap with the token before, by distance: {}", lags.join("  "));
-    println!(
-        "16 hottest experts {:.3} of uses; adjacent-layer Jaccard {:.3}; distinct experts {:.1} a layer, {:.1} in 128 tokens",
-        r.top16_share, r.adjacent_jaccard, r.distinct, r.union_128
-    );
+    writeln!(out, "overlap with the token before, by distance: {}", lags.join("  "))?;
+    writeln!(out, "16 hottest experts: {:.3} of all uses", r.top16_share)?;
+    writeln!(out, "neighbouring layers: Jaccard {:.3}", r.adjacent_jaccard)?;
+    writeln!(out, "distinct experts of a layer: {:.1}; within 128 tokens {:.1}", r.distinct, r.union_128)?;
     let rms: Vec<String> = report.residual_rms.iter().map(|x| format!("{x:.2}")).collect();
-    println!("residual rms by layer: {}", rms.join(" "));
+    writeln!(out, "residual rms by layer: {}", rms.join(" "))?;
     let l = &report.logits;
-    println!(
-        "logits: std {:.2}, largest {:.1}; argmax: {} distinct, the most frequent one {} times, {} echoes of the token itself",
-        l.mean_std, l.largest, l.distinct_argmax, l.most_frequent_argmax, l.echoes
-    );
+    writeln!(out, "logits: std {:.2}, largest {:.1}", l.mean_std, l.largest)?;
+    writeln!(
+        out,
+        "most likely tokens: {} distinct, the commonest {} times, {} times the input token itself",
+        l.distinct_argmax, l.most_frequent_argmax, l.echoes
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synth;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(line: &[&str]) -> Options {
+        Line::parse_from(std::iter::once(&"routing").chain(line)).options
+    }
+
+    #[test]
+    fn a_tiny_model_is_sane_and_described_in_full() {
+        let temp = tempfile::tempdir().unwrap();
+        let (dir, tokens) = (temp.path().join("tiny"), temp.path().join("tokens.json"));
+        synth::tiny(&dir).unwrap();
+        let ids: Vec<u32> = (0..160).map(|i| (i * i * 31 + i * 7) % 512).collect();
+        std::fs::write(&tokens, serde_json::to_string(&ids).unwrap()).unwrap();
+        let common = [
+            dir.to_str().unwrap(),
+            "--tokens",
+            tokens.to_str().unwrap(),
+            "--slots",
+            "4,8,16",
+            "--warm",
+            "16",
+        ];
+        let run = |more: &[&str]| measure(&options(&[&common[..], more].concat())).unwrap();
+        let report = run(&["--threads", "1"]);
+        assert_eq!(report.tokens, 160);
+        for rates in &report.hit_rates {
+            let values: Vec<f64> = rates.slots.iter().map(|&(_, rate)| rate).collect();
+            assert!(values.is_sorted() && values[2] > 0.95, "{}: {values:?}", rates.policy);
+        }
+        assert_eq!(report.residual_rms.len(), 6);
+        assert!(report.residual_rms.iter().all(|rms| (0.3..3.0).contains(rms)), "{:?}", report.residual_rms);
+        let logits = &report.logits;
+        assert!((1.5..5.0).contains(&logits.mean_std), "{logits:?}");
+        assert!(logits.distinct_argmax > 40 && logits.echoes < 40, "{logits:?}");
+        // what one pass and thread give, many passes and threads give
+        let again = run(&["--threads", "2", "--chunk", "7"]);
+        assert_eq!(serde_json::to_string(&again).unwrap(), serde_json::to_string(&report).unwrap());
+    }
+
+    #[test]
+    fn ids_outside_the_vocabulary_are_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("tiny");
+        synth::tiny(&dir).unwrap();
+        let error = measure(&options(&[dir.to_str().unwrap()])).err().unwrap();
+        assert!(error.downcast_ref::<crate::WrongUse>().is_some(), "{error}");
+    }
 }

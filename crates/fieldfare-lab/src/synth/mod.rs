@@ -197,5 +197,20 @@ fn sidecars(output: &Path, options: &Options, model: &Model) -> Result<BTreeMap<
     Ok(files)
 }
 
+/// A tiny model, for tests of the other commands.
+#[cfg(test)]
+pub(crate) fn tiny(output: &Path) -> Result<u64> {
+    let options = Options {
+        preset: Preset::Tiny,
+        seed: 1,
+        output: output.to_path_buf(),
+        layout: Order::Tiled,
+        tokenizer: None,
+        threads: None,
+        overrides: Vec::new(),
+    };
+    write_model(&options, Tuning::default(), 1)
+}
+
 #[cfg(test)]
 mod tests;
