@@ -18,7 +18,7 @@ Environment:
 ///
 /// Exit status: 0 done, 1 failure, 2 wrong use, 130 interrupted.
 #[derive(Debug, Parser)]
-#[command(name = "fieldfare", version, max_term_width = 100, disable_help_subcommand = true, after_long_help = ENVIRONMENT)]
+#[command(name = "fieldfare", version, max_term_width = 100, after_long_help = ENVIRONMENT)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -61,7 +61,7 @@ pub struct InstallArgs {
     #[arg(long, value_name = "DIR.gturbo")]
     pub output: Option<PathBuf>,
     /// Order of the weights on disk
-    #[arg(long, value_enum, default_value_t = LayoutArg::Tiled)]
+    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t = LayoutArg::Tiled)]
     pub layout: LayoutArg,
     /// Replace an existing model directory (never anything else)
     #[arg(long)]
@@ -78,7 +78,7 @@ pub struct ConvertArgs {
     #[arg(value_name = "SRC")]
     pub source: PathBuf,
     /// Order of the weights to write
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "LAYOUT")]
     pub layout: LayoutArg,
     /// Model directory to make
     #[arg(long, value_name = "DST")]
@@ -234,7 +234,7 @@ pub struct SamplingArgs {
     pub max_new: usize,
     /// 0 always takes the most likely token; higher is more varied
     #[arg(long, value_name = "T", default_value_t = 0.2, allow_negative_numbers = true,
-        value_parser = |text: &str| number(text, 0.0, 100.0))]
+        value_parser = |text: &str| number(text, 0.0, 2.0))]
     pub temperature: f32,
     /// Choose among the K most likely tokens; 0 for all
     #[arg(long, value_name = "K", default_value_t = 64, allow_negative_numbers = true,
@@ -273,14 +273,14 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 65_536>)]
     pub expert_cache_slots: Option<usize>,
     /// Which expert makes room for another
-    #[arg(long, value_enum, default_value_t = PolicyArg::Lfu)]
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyArg::Lfu)]
     pub expert_cache_policy: PolicyArg,
     /// Prompt tokens that pass through the model together
     #[arg(long, value_name = "N", default_value_t = 128, allow_negative_numbers = true,
-        value_parser = integer::<1, 65_536>)]
+        value_parser = integer::<1, 1_048_576>)]
     pub prefill_chunk_tokens: usize,
     /// exact computes in float32 throughout, for verification
-    #[arg(long, value_enum, default_value_t = PrecisionArg::Default)]
+    #[arg(long, value_enum, value_name = "PRECISION", default_value_t = PrecisionArg::Default)]
     pub precision: PrecisionArg,
     /// Threads that compute [default: as the processor suggests]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 1024>)]
@@ -372,9 +372,9 @@ mod tests {
     #[test]
     fn numbers_out_of_bounds_name_the_bounds() {
         for (option, value, says) in [
-            ("--temperature", "NaN", "must be from 0 to 100"),
-            ("--temperature", "inf", "must be from 0 to 100"),
-            ("--temperature", "-1", "must be from 0 to 100"),
+            ("--temperature", "NaN", "must be from 0 to 2"),
+            ("--temperature", "inf", "must be from 0 to 2"),
+            ("--temperature", "-1", "must be from 0 to 2"),
             ("--temperature", "warm", "not a number"),
             ("--top-p", "0", "must be more than 0 and at most 1"),
             ("--top-p", "1.5", "must be more than 0 and at most 1"),
@@ -386,7 +386,7 @@ mod tests {
             ("--max-context", "four", "not a whole number"),
             ("--top-k", "-1", "must be from 0 to 1048576"),
             ("--expert-cache-slots", "-2", "must be from 1 to 65536"),
-            ("--prefill-chunk-tokens", "0", "must be from 1 to 65536"),
+            ("--prefill-chunk-tokens", "0", "must be from 1 to 1048576"),
             ("--threads", "0", "must be from 1 to 1024"),
             ("--seed", "-1", "invalid digit"),
             ("--stop", "", "a value is required"),

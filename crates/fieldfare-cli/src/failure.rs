@@ -1,7 +1,9 @@
 //! How a command ends when it does not end well: exit codes, and the lines `error: …` and `hint: …`.
 
 use crate::Outcome;
+use crate::args::Cli;
 use crate::ui::{style::Style, terminal};
+use clap::CommandFactory;
 use fieldfare::Error;
 use std::io::{self, Write};
 
@@ -100,8 +102,12 @@ impl From<Error> for Failure {
     }
 }
 
-/// Turns what clap found into our form. Help and version are printed here, and are no failure.
-pub fn from_clap(error: clap::Error) -> Outcome {
+/// Turns what clap found into our form; `first` is the first argument, usually the command. Help and version are
+/// printed here, and are no failure.
+///
+/// # Errors
+/// Everything but help and version.
+pub fn from_clap(error: &clap::Error, first: Option<&str>) -> Outcome {
     use clap::error::ErrorKind;
     match error.kind() {
         // Printing help into a closed pipe is fine.
@@ -116,46 +122,39 @@ pub fn from_clap(error: clap::Error) -> Outcome {
         _ => {}
     }
     let text = error.render().to_string();
-    let (message, hint) = clap_lines(&text);
+    let (message, hint) = clap_lines(&text, first);
     Err(Failure::Usage { message, hint: Some(hint) })
 }
 
 /// Clap's paragraphs as one message and one hint.
-fn clap_lines(text: &str) -> (String, String) {
+fn clap_lines(text: &str, first: Option<&str>) -> (String, String) {
     let join = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = text.split("\n\n").map(join).filter(|part| !part.is_empty());
-    let first = paragraphs.next().unwrap_or_default();
-    let message = first.strip_prefix("error: ").unwrap_or(&first).to_owned();
-    let mut hint = None;
-    let mut help = "fieldfare --help".to_owned();
-    for paragraph in paragraphs {
-        if let Some(tip) = paragraph.strip_prefix("tip: ") {
-            hint.get_or_insert_with(|| tip.to_owned());
-        } else if let Some(usage) = paragraph.strip_prefix("Usage: fieldfare ") {
-            let command = usage.split(' ').next().unwrap_or_default();
-            if command.chars().all(|c| c.is_ascii_lowercase()) && !command.is_empty() {
-                help = format!("fieldfare {command} --help");
-            }
-        }
-    }
-    (message, hint.unwrap_or_else(|| format!("see `{help}`")))
+    let message = paragraphs.next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+    let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
+    let help = || {
+        let known = Cli::command().get_subcommands().any(|command| Some(command.get_name()) == first);
+        let command = first.filter(|_| known).map(|name| format!(" {name}")).unwrap_or_default();
+        format!("see `fieldfare{command} --help`")
+    };
+    (message, tip.unwrap_or_else(help))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
     use clap::Parser;
 
     fn lines(args: &[&str]) -> (String, String) {
-        clap_lines(&Cli::try_parse_from(args).unwrap_err().render().to_string())
+        clap_lines(&Cli::try_parse_from(args).unwrap_err().render().to_string(), args.get(1).copied())
     }
 
     #[test]
     fn wrong_use_is_one_message_and_one_hint() {
         let (message, hint) = lines(&["fieldfare", "generate", "--prompt", "x", "--temperature", "NaN"]);
-        assert_eq!(message, "invalid value 'NaN' for '--temperature <T>': must be from 0 to 100");
-        assert_eq!(hint, "see `fieldfare --help`");
+        assert_eq!(message, "invalid value 'NaN' for '--temperature <T>': must be from 0 to 2");
+        assert_eq!(hint, "see `fieldfare generate --help`");
         let (message, hint) = lines(&["fieldfare", "generate"]);
         assert!(message.contains("--prompt <TEXT>"), "{message}");
         assert_eq!(hint, "see `fieldfare generate --help`");

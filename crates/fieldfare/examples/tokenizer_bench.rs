@@ -18,6 +18,12 @@ fn memory() -> Option<[f64; 3]> {
     Some([field("RssAnon:")?, field("RssFile:")?, field("VmHWM:")?])
 }
 
+/// Processor time used so far in ms, where the system says (it counts in steps of a few).
+fn processor_ms() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/schedstat").ok()?;
+    Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e6)
+}
+
 fn show_memory(when: &str) {
     if let Some([anon, file, peak]) = memory() {
         println!("memory {when:<22} RssAnon {anon:7.1} MB   RssFile {file:7.1} MB   peak {peak:7.1} MB");
@@ -125,9 +131,13 @@ fn main() -> fieldfare::Result<()> {
         args.next().unwrap_or_else(|| std::env::temp_dir().join("fieldfare-tokenizer-bench"));
     show_memory("at start");
     let load = |what: &str, cache: Option<&Path>| {
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), processor_ms());
         let tokenizer = Tokenizer::open(&json, cache)?;
-        println!("{what:<29} {:8.1} ms", start.elapsed().as_secs_f64() * 1e3);
+        print!("{what:<29} {:8.1} ms", start.elapsed().as_secs_f64() * 1e3);
+        match before.zip(processor_ms()) {
+            Some((before, after)) => println!("   (processor {:.1} ms)", after - before),
+            None => println!(),
+        }
         show_memory("after it");
         Ok::<_, fieldfare::Error>(tokenizer)
     };

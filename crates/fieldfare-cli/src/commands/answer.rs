@@ -8,18 +8,17 @@ use crate::ui::output::{TextOut, Thoughts};
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{output, report};
 use crate::{interrupt, locate};
+use fieldfare::chat::ParsedCall;
 use fieldfare::engine::{
     Cancel, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Session,
 };
 use fieldfare::model::Precision;
 use fieldfare::sample::Sampling;
 use fieldfare::store::Policy;
-use fieldfare::sys::memory;
-use serde::Serialize;
 use serde_json::json;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::time::Duration;
 
 /// Opens the model that the options name.
 ///
@@ -48,7 +47,7 @@ fn engine_options(args: &EngineArgs) -> EngineOptions {
     }
 }
 
-/// What a generation is asked for; the seed is drawn here if none is given, so that it can be shown.
+/// What a generation is asked for.
 pub fn generate_options(args: &SamplingArgs, mode: OutputMode) -> GenerateOptions {
     let sampling = Sampling {
         temperature: args.temperature,
@@ -56,7 +55,8 @@ pub fn generate_options(args: &SamplingArgs, mode: OutputMode) -> GenerateOption
         top_p: args.top_p,
         min_p: args.min_p,
         repetition_penalty: args.repetition_penalty,
-        seed: Some(args.seed.unwrap_or_else(draw_seed)),
+        // 32 bits are easily typed again and exact in every JSON reader.
+        seed: Some(args.seed.unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish() >> 32)),
         ..Sampling::default()
     };
     GenerateOptions {
@@ -66,11 +66,6 @@ pub fn generate_options(args: &SamplingArgs, mode: OutputMode) -> GenerateOption
         mode,
         ..GenerateOptions::default()
     }
-}
-
-/// 32 bits, so that it is easily typed again and exact in every JSON reader.
-fn draw_seed() -> u64 {
-    std::hash::RandomState::new().build_hasher().finish() >> 32
 }
 
 /// Runs one generation and shows it as it is made: text on standard output (unless it goes into a JSON object), thoughts
@@ -137,16 +132,6 @@ impl Shown {
     }
 }
 
-/// The word for how a generation ended, as in the OpenAI API, and `cancelled`.
-pub fn finish_reason(finish: Finish) -> &'static str {
-    match finish {
-        Finish::Stop => "stop",
-        Finish::Length => "length",
-        Finish::ToolCalls => "tool_calls",
-        Finish::Cancelled => "cancelled",
-    }
-}
-
 /// A text as ids with `<bos>` in front; what looks like a control token in it stays text.
 ///
 /// # Errors
@@ -162,17 +147,87 @@ pub fn with_bos(text: &str, engine: &Engine) -> Outcome<Vec<u32>> {
 ///
 /// # Errors
 /// Standard output failed, or the answer was interrupted.
-pub fn finish(
-    generation: &Generation,
-    options: &GenerateOptions,
-    session: &Session<'_>,
-    show: &OutputArgs,
-) -> Outcome {
+pub fn finish(generation: &Generation, show: &OutputArgs) -> Outcome {
     if show.json {
-        output::json_line(&json_object(generation, options))?;
+        output::json_line(&json_object(generation))?;
     }
     if !show.quiet {
-        report::statistics(&statistics(generation, options, session));
+        remark_calls(generation);
+        report::statistics(&statistics(generation));
     }
     if generation.finish == Finish::Cancelled { Err(Failure::Interrupted) } else { Ok(()) }
+}
+
+/// Says what became of tool calls: this command offers no tools, but a conversation from a file may lead to one.
+pub fn remark_calls(generation: &Generation) {
+    for parsed in &generation.tool_calls {
+        report::warning(&format!("the model calls the tool {}, and there is none here", parsed.call.name));
+    }
+    if let Some(error) = &generation.call_error {
+        report::warning(&format!("the model wrote a tool call that cannot be read: {}", error.reason));
+    }
+}
+
+/// The object of `--json`.
+fn json_object(generation: &Generation) -> serde_json::Value {
+    let mut object = json!({
+        "text": generation.text,
+        "token_ids": generation.token_ids,
+        "finish_reason": finish_reason(generation.finish),
+        "prompt_tokens": generation.prompt_tokens,
+        "timings": generation.timings,
+        "seed": generation.seed,
+    });
+    if let Some(reasoning) = &generation.reasoning {
+        object["reasoning"] = json!(reasoning);
+    }
+    if !generation.tool_calls.is_empty() {
+        let call = |parsed: &ParsedCall| {
+            let call = &parsed.call;
+            json!({ "id": call.id, "name": call.name, "arguments": call.arguments.text() })
+        };
+        object["tool_calls"] = generation.tool_calls.iter().map(call).collect();
+    }
+    object
+}
+
+/// One line about an answer that was made.
+pub fn statistics(generation: &Generation) -> String {
+    let timings = &generation.timings;
+    let span = |seconds: f64| report::span(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    let rate = |rate: Option<f64>| rate.map(|rate| format!(" ({rate:.1} tok/s)")).unwrap_or_default();
+    let prompt = report::count(generation.prompt_tokens, "prompt token");
+    let known = match generation.cached_tokens {
+        0 => String::new(),
+        known => format!(", {known} known"),
+    };
+    let mut parts = vec![
+        format!(
+            "{prompt}{known} in {}{}",
+            span(timings.prefill_seconds),
+            rate(timings.prefill_tokens_per_second)
+        ),
+        format!(
+            "{} in {}{}",
+            report::count(generation.token_ids.len(), "new token"),
+            span(timings.decode_seconds),
+            rate(timings.decode_tokens_per_second)
+        ),
+        format!("finish: {}", finish_reason(generation.finish)),
+    ];
+    parts.extend(timings.expert_hit_rate.map(|share| format!("expert hits {:.0} %", 100.0 * share)));
+    parts.push(format!("read {}", report::bytes(timings.expert_bytes_read)));
+    parts.extend(timings.peak_rss_bytes.map(|peak| format!("peak memory {}", report::bytes(peak))));
+    parts.push(format!("seed {}", generation.seed));
+    parts.join(" · ")
+}
+
+/// The word for how an answer ended: those of the OpenAI API, and `cancelled`.
+fn finish_reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::Length => "length",
+        Finish::ToolCalls => "tool_calls",
+        Finish::Cancelled => "cancelled",
+    }
 }

@@ -22,9 +22,8 @@ pub fn run(args: &GenerateArgs) -> Outcome {
     let mut engine = answer::open(&args.model, &args.engine)?;
     let prompt = ids(&given, &engine)?;
     let options = answer::generate_options(&args.sampling, OutputMode::Raw);
-    let mut session = engine.session();
-    let generation = answer::run(&mut session, &prompt, &options, &args.output)?;
-    answer::finish(&generation, &options, &session, &args.output)
+    let generation = answer::run(&mut engine.session(), &prompt, &options, &args.output)?;
+    answer::finish(&generation, &args.output)
 }
 
 /// Reads the input before the model is opened, so that a mistake in it is known at once.

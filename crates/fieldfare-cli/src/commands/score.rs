@@ -49,7 +49,8 @@ pub fn run(args: &ScoreArgs) -> Outcome {
     output::document(summary(&scores, &engine).text(Style::stdout()).as_bytes())?;
     if !args.output.quiet {
         let time = started.elapsed();
-        let rate = report::rate(ids.len(), time).map(|rate| format!(" ({rate:.1} tok/s)")).unwrap_or_default();
+        let rate =
+            report::rate(ids.len(), time).map(|rate| format!(" ({rate:.1} tok/s)")).unwrap_or_default();
         report::statistics(&format!("{} in {}{rate}", report::count(ids.len(), "token"), report::span(time)));
     }
     Ok(())
@@ -80,7 +81,10 @@ fn summary(scores: &Scores, engine: &Engine) -> Table {
     table
         .row("perplexity", format!("{:.4}", scores.perplexity))
         .row("log-probability", format!("{mean:.4} a token ({:.4} bits)", -mean / std::f64::consts::LN_2))
-        .row("most likely", format!("{hits} of {count} tokens ({:.1} %)", 100.0 * hits as f64 / count as f64));
+        .row(
+            "most likely",
+            format!("{hits} of {count} tokens ({:.1} %)", 100.0 * hits as f64 / count as f64),
+        );
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|&a, &b| scores.logprobs[a].total_cmp(&scores.logprobs[b]));
     for (rank, &at) in order.iter().take(SURPRISES).enumerate() {

@@ -1,6 +1,6 @@
 //! A progress line on standard error, on a terminal only; it is gone before anything else is written.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::IsTerminal;
 
 /// What the numbers of a line are.
@@ -27,11 +27,15 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
         let template = match unit {
             Unit::Bytes => "{msg} [{bar:24}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            Unit::Tokens => "{msg} [{bar:24}] {pos}/{len} {per_sec}",
+            Unit::Tokens => "{msg} [{bar:24}] {pos}/{len} {rate}",
         };
         // Plain characters: they are right in every locale and font.
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style.progress_chars("=> "));
+        let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            // Writing a line that is shown cannot fail in a way that matters.
+            let _ = write!(out, "{:.0} tok/s", state.per_sec());
+        };
+        bar.set_style(style.progress_chars("=> ").with_key("rate", rate));
         bar.set_message(what.to_owned());
         Self { bar }
     }

@@ -42,7 +42,7 @@ const DAMAGES: &[Damage] = &[
         says: "layer_02.bin",
         found_on_opening: true,
         inflict: |dir| {
-            change(&dir.join("packed_experts/layer_02.bin"), |bytes| bytes.truncate(bytes.len() - 1))
+            change(&dir.join("packed_experts/layer_02.bin"), |bytes| bytes.truncate(bytes.len() - 1));
         },
     },
     Damage {

@@ -126,6 +126,20 @@ fn verification_sums_up_and_names_strays() {
 }
 
 #[test]
+fn two_verifications_at_once_both_succeed() {
+    let home = Home::new();
+    let model = home.path("m.gturbo");
+    copy(tiny_model(), &model);
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..3).map(|_| scope.spawn(|| with_path(&home, "verify", &model))).collect();
+        for run in runs {
+            let ran = run.join().unwrap();
+            assert_eq!(ran.code, 0, "{ran:?}");
+        }
+    });
+}
+
+#[test]
 fn a_source_without_tokenizer_installs_with_a_warning_and_takes_tokens_only() {
     let home = Home::new();
     let source = home.path("source");

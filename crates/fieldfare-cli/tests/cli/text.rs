@@ -126,7 +126,7 @@ fn scores_have_one_entry_for_each_step() {
 fn nobody_reading_is_a_quiet_end() {
     let home = Home::new();
     let mut child = Command::new(binary())
-        .args(["generate", "--prompt", "abc", "--max-new", "3000", "--model"])
+        .args(["generate", "--prompt", "hello", "--max-new", "3000", "--temperature", "0", "--model"])
         .arg(tiny_model())
         .envs(home.environment())
         .stdout(Stdio::piped())
@@ -141,4 +141,28 @@ fn nobody_reading_is_a_quiet_end() {
     assert_eq!(output.status.code(), Some(0));
     let err = String::from_utf8(output.stderr).unwrap();
     assert!(!err.contains("error") && !err.contains("panic"), "{err}");
+}
+
+#[test]
+fn chunks_slots_and_policies_change_nothing() {
+    let home = Home::new();
+    let ids: Vec<u32> = (0..50).map(|i| 2 + (i * 37) % 500).collect();
+    let file = home.write("ids.json", serde_json::to_string(&ids).unwrap());
+    let run = |options: &[&str]| {
+        let common =
+            ["generate", "--tokens-file", file.to_str().unwrap(), "--json", "--max-new", "12", "--seed", "3"];
+        home.run_model(common.into_iter().chain(options.iter().copied())).json()["token_ids"].clone()
+    };
+    let wanted = run(&[]);
+    for options in [
+        ["--prefill-chunk-tokens", "1"],
+        ["--prefill-chunk-tokens", "7"],
+        ["--prefill-chunk-tokens", "32"],
+        ["--expert-cache-slots", "2"],
+        ["--expert-cache-slots", "16"],
+        ["--expert-cache-policy", "lru"],
+        ["--threads", "1"],
+    ] {
+        assert_eq!(run(&options), wanted, "{options:?}");
+    }
 }

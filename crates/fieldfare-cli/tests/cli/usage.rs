@@ -17,6 +17,7 @@ fn help_lists_every_command_and_each_has_help() {
         assert_eq!(own.code, 0);
         assert!(own.out.contains(&format!("Usage: fieldfare {command}")), "{}", own.out);
     }
+    assert_eq!(home.run(["help", "chat"]).out, home.run(["chat", "--help"]).out);
     assert!(home.run(["--version"]).out.starts_with("fieldfare "));
 }
 
@@ -26,12 +27,12 @@ fn wrong_use_is_exit_code_2_with_one_error_and_one_hint() {
     for (args, says) in [
         (vec!["generat"], "unrecognized subcommand 'generat'"),
         (vec!["generate"], "--prompt <TEXT>"),
-        (vec!["generate", "--prompt", "x", "--temperature", "NaN"], "must be from 0 to 100"),
+        (vec!["generate", "--prompt", "x", "--temperature", "NaN"], "must be from 0 to 2"),
         (vec!["generate", "--prompt", "x", "--max-new", "-1"], "must be from 1 to 1048576"),
         (vec!["generate", "--prompt", "x", "--max-context", "1e9"], "not a whole number"),
         (vec!["generate", "--prompt", "x", "--max-new", "18446744073709551616"], "must be from 1"),
         (vec!["generate", "--prompt", "x", "--tokens-file", "y"], "cannot be used with"),
-        (vec!["generate", "--prompt", "x", "--expert-cache-policy", "fifo"], "lfu, lru"),
+        (vec!["generate", "--prompt", "x", "--expert-cache-policy", "fifo"], "lfu, lfu-total, lru"),
         (vec!["generate", "--prompt", ""], "is empty"),
         (vec!["chat", "   "], "is empty"),
         (vec!["score"], "--text-file <FILE>"),
@@ -120,5 +121,9 @@ fn bad_input_is_refused_before_any_model_is_looked_for() {
     let mut command = home.command(["chat", "--messages-file", "-"]);
     command.write_stdin(r#"[{"role": "user"}, {"role": "elf", "content": "x"}]"#);
     crate::support::ran(command).fails(1, "messages[1].role");
+    let mut command = home.command(["chat", "--messages-file", "-"]);
+    let image = r#"{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}"#;
+    command.write_stdin(format!(r#"[{{"role": "user", "content": [{image}]}}]"#));
+    crate::support::ran(command).fails(1, "messages[0].content: only text is supported");
     home.run(["generate", "--prompt-file", "/nonexistent/x"]).fails(1, "cannot open /nonexistent/x");
 }

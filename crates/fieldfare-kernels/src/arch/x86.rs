@@ -9,6 +9,7 @@
 use super::Out;
 use crate::quant::{QuantData, QuantMatrix};
 use crate::tile;
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
 /// Groups whose scales and biases are gathered at once from source rows.
@@ -16,10 +17,12 @@ const SIDE_GROUPS: usize = 16;
 
 /// Tiles between the one in use and the one asked for.
 const AHEAD: usize = 4;
+/// The same along a source row, in bytes.
+const ROW_AHEAD: usize = 512;
 
 /// Rows `first..first + L` of a matrix. Lanes beyond the last row repeat it; their results are dropped.
 pub(super) enum Source<const L: usize> {
-    /// Start of the panel plus the offset of this block's words in every 64-byte step; lane of its first row.
+    /// Start of the panel, and which of its 16 rows is the first here.
     Tiles { panel: *const u8, lane: usize },
     /// Start of each row.
     Rows { weights: [*const u8; L], scales: [*const u8; L], biases: [*const u8; L] },
@@ -101,6 +104,15 @@ impl<const L: usize> Source<L> {
     }
 }
 
+/// Asks for a cache line of each row, some way after `offset`; two groups of 4 bits are one line.
+#[inline(always)]
+pub(super) fn prefetch_rows<const L: usize>(rows: &[*const u8; L], offset: usize) {
+    for row in rows {
+        // SAFETY: a hint; it reads nothing and cannot fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(offset + ROW_AHEAD).cast()) };
+    }
+}
+
 /// Asks for the `lines` cache lines that lie some tiles after `at`. The hardware's own prefetcher falls behind a
 /// kernel that computes between its loads (measured: 15 % of a matrix times one row). Beyond the end of a panel or
 /// of memory it asks for nothing useful and does no harm.
@@ -109,7 +121,7 @@ pub(super) fn prefetch(at: *const u8, lines: usize) {
     for line in 0..lines {
         let address = at.wrapping_add(AHEAD * tile::TILE_BYTES + line * 64);
         // SAFETY: a hint; it reads nothing and cannot fault.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
     }
 }
 

@@ -1,12 +1,14 @@
 //! Reads the body of a tool call, `call:NAME{key:value,…}`, strictly but for the named tolerances.
 //!
-//! The body comes as text and quote markers apart, because a marker spelled with ordinary tokens is text. What is repaired
-//! is named in [`Recovery`]; what would be a guess (an unclosed string may be a half-written file) is an error.
+//! The body comes as text and quote markers apart, because a marker spelled with ordinary tokens is text.
+//! What is repaired is named in [`Recovery`]; what would be a guess (an unclosed string may be a half-written
+//! file) is an error.
 
 use super::json::{self, Json, MAX_DEPTH};
 use super::python;
 
-/// A departure from the format that the parser puts right. Each is counted, so that one can see how often it happens.
+/// A departure from the format that the parser puts right. Each is counted, so that one can see how often it
+/// happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Recovery {
     /// Round brackets around the arguments, perhaps with `=` for `:`.
@@ -91,7 +93,10 @@ pub(crate) struct RawCall {
 
 /// Whether a key can be written bare and read back.
 pub(crate) fn is_writable_key(key: &str) -> bool {
-    !key.is_empty() && python::strip(key) == key && key.chars().all(is_key_char) && !key.starts_with(['"', '\''])
+    !key.is_empty()
+        && python::strip(key) == key
+        && key.chars().all(is_key_char)
+        && !key.starts_with(['"', '\''])
 }
 
 fn is_key_char(c: char) -> bool {
@@ -217,9 +222,9 @@ impl Parser<'_> {
             self.skip_space();
             let key = self.key(close)?;
             let value = self.value(depth + 1)?;
-            Json::insert(&mut entries, key, value);
+            entries.push((key, value));
             if self.closed(close)? {
-                return Ok(Json::Object(entries));
+                return Ok(Json::object(entries));
             }
         }
     }
@@ -261,9 +266,7 @@ impl Parser<'_> {
             }
             _ => {
                 let paren = close == ')';
-                let key = self.take_while(|c| {
-                    python::is_space(c) || is_key_char(c) || (!paren && c == '=')
-                });
+                let key = self.take_while(|c| python::is_space(c) || is_key_char(c) || (!paren && c == '='));
                 python::strip(&key).to_owned()
             }
         };
@@ -331,8 +334,8 @@ impl Parser<'_> {
         Ok(s)
     }
 
-    /// Between single quotes, raw. The closing one is the first that a comma, a closer or the end follows, so that an apostrophe
-    /// inside does not end it.
+    /// Between single quotes, raw. The closing one is the first that a comma, a closer or the end follows, so
+    /// that an apostrophe inside does not end it.
     fn single_quoted(&mut self) -> Result<String, String> {
         self.note(Recovery::SingleQuotes);
         self.bump();
@@ -354,7 +357,9 @@ impl Parser<'_> {
         let word: String = self
             .plain()
             .chars()
-            .take_while(|c| !python::is_space(*c) && !matches!(c, ',' | '}' | ']' | ')' | '{' | '[' | '(' | ':'))
+            .take_while(|c| {
+                !python::is_space(*c) && !matches!(c, ',' | '}' | ']' | ')' | '{' | '[' | '(' | ':')
+            })
             .collect();
         let value = match word.as_str() {
             "null" => Json::Null,
@@ -414,21 +419,49 @@ mod tests {
         reads("call:f(a=1,b:§x§)", r#"{"a":1,"b":"x"}"#, &["paren_shell"]);
         reads(":f{}", "{}", &["bare_opener"]);
         reads("call:f{a:[{b:1", r#"{"a":[{"b":1}]}"#, &["missing_close"]);
-        reads("call:f{§a§:'it's',\"b\":None}", r#"{"a":"it's","b":null}"#, &[
-            "single_quotes",
-            "quoted_keys",
-            "python_literal",
-        ]);
+        reads(
+            "call:f{§a§:'it's',\"b\":None}",
+            r#"{"a":"it's","b":null}"#,
+            &["single_quotes", "quoted_keys", "python_literal"],
+        );
         reads("call:f(a='x'", r#"{"a":"x"}"#, &["paren_shell", "missing_close", "single_quotes"]);
     }
 
     #[test]
     fn guesses_are_errors() {
         for bad in [
-            "", "call", "call:", "call:f", "call:{}", "call:f please", "call:f{", "call:f{a", "call:f{a:", "call:f{a:1,", "call:f{a:1,}",
-            "call:f{a:b}", "call:f{a:007}", "call:f{a:1.}", "call:f{a:[1}", "call:f{a:1)", "call:f(a:1}", "call:f{a:1}}",
-            "call:f{a:1} and", "call:f{a:§x}", "call:f{a:§x§y}", "call:f{a:\"x§\"}", "call:f{a:\"\\ud800\"}", "call:f{:1}",
-            "call:f{a:'x", "call:f{a:[", "f{a:1}", "call:f{a:1 2}", "call:f{,}", "call:f{a:truex}", "§call:f{}", "call:f{a§b:1}",
+            "",
+            "call",
+            "call:",
+            "call:f",
+            "call:{}",
+            "call:f please",
+            "call:f{",
+            "call:f{a",
+            "call:f{a:",
+            "call:f{a:1,",
+            "call:f{a:1,}",
+            "call:f{a:b}",
+            "call:f{a:007}",
+            "call:f{a:1.}",
+            "call:f{a:[1}",
+            "call:f{a:1)",
+            "call:f(a:1}",
+            "call:f{a:1}}",
+            "call:f{a:1} and",
+            "call:f{a:§x}",
+            "call:f{a:§x§y}",
+            "call:f{a:\"x§\"}",
+            "call:f{a:\"\\ud800\"}",
+            "call:f{:1}",
+            "call:f{a:'x",
+            "call:f{a:[",
+            "f{a:1}",
+            "call:f{a:1 2}",
+            "call:f{,}",
+            "call:f{a:truex}",
+            "§call:f{}",
+            "call:f{a§b:1}",
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }

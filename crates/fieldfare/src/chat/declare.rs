@@ -1,8 +1,8 @@
-//! Writes values and tool declarations as the template does: types in capitals, keys sorted without regard to case, strings
-//! raw between quote markers.
+//! Writes values and tool declarations as the template does: types in capitals, keys sorted without regard to
+//! case, strings raw between quote markers.
 //!
-//! What the template drops (limits, formats, enums on numbers …) is dropped here too; `schema` moves what matters into places
-//! that are shown before this is called.
+//! What the template drops (limits, formats, enums on numbers …) is dropped here too; `schema` moves what
+//! matters into places that are shown before this is called.
 
 use super::json::Json;
 use super::marker::{Marker, Script};

@@ -1,8 +1,10 @@
 //! JSON values as the chat format needs them: numbers keep their spelling and objects their order.
 //!
-//! `serde_json::Value` turns an integer beyond 64 bits into a float; a tool argument must not change on its way to the
-//! model or back. So arguments travel as [`Json`], whose numbers are the text they were written as.
+//! `serde_json::Value` turns an integer beyond 64 bits into a float; a tool argument must not change on its
+//! way to the model or back. So arguments travel as [`Json`], whose numbers are the text they were written
+//! as.
 
+use std::collections::HashSet;
 use std::fmt;
 
 /// Deepest nesting that [`Json::parse`] and the call parser accept; deeper input is refused, not followed.
@@ -46,8 +48,8 @@ impl Json {
         }
     }
 
-    /// As a `serde_json` value. A number that it cannot hold exactly becomes the nearest float; one beyond every float becomes a
-    /// string.
+    /// As a `serde_json` value. A number that it cannot hold exactly becomes the nearest float; one beyond
+    /// every float becomes a string.
     pub fn to_value(&self) -> serde_json::Value {
         use serde_json::Value;
         match self {
@@ -62,12 +64,16 @@ impl Json {
         }
     }
 
-    /// Sets `key`; a key that is there already is taken out first, so the last one written stands last.
-    pub(crate) fn insert(entries: &mut Vec<(String, Self)>, key: String, value: Self) {
-        if let Some(at) = entries.iter().position(|(k, _)| *k == key) {
-            entries.remove(at);
+    /// An object of entries as read: of repeated keys the last stays, at its own place. Linear, since a client decides how
+    /// many there are.
+    pub(crate) fn object(mut entries: Vec<(String, Self)>) -> Self {
+        let mut seen = HashSet::new();
+        let last: Vec<bool> = entries.iter().rev().map(|(key, _)| seen.insert(key.as_str())).collect();
+        if last.contains(&false) {
+            let mut last = last.into_iter().rev();
+            entries.retain(|_| last.next().unwrap_or(true));
         }
-        entries.push((key, value));
+        Self::Object(entries)
     }
 
     fn write(&self, out: &mut String) {
@@ -145,8 +151,8 @@ fn write_string(s: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Length of the JSON number at the start of `bytes`; `None` where there is none or it breaks the grammar (a leading zero, a
-/// dot or an exponent without digits). What follows it is the caller's to judge.
+/// Length of the JSON number at the start of `bytes`; `None` where there is none or it breaks the grammar (a
+/// leading zero, a dot or an exponent without digits). What follows it is the caller's to judge.
 pub(crate) fn number_len(bytes: &[u8]) -> Option<usize> {
     let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
     let mut at = usize::from(bytes.first() == Some(&b'-'));
@@ -173,8 +179,8 @@ pub(crate) fn number_len(bytes: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Reads a JSON string whose opening quote is at `at`; returns it and the position after its closing quote. Raw control
-/// characters, unknown escapes and lone surrogates are errors, as JSON has it.
+/// Reads a JSON string whose opening quote is at `at`; returns it and the position after its closing quote.
+/// Raw control characters, unknown escapes and lone surrogates are errors, as JSON has it.
 pub(crate) fn read_string(text: &str, at: usize) -> Result<(String, usize), String> {
     let mut out = String::new();
     let mut rest = text[at + 1..].char_indices();
@@ -207,7 +213,8 @@ fn unicode_escape(rest: &mut std::str::CharIndices<'_>) -> Result<char, String> 
     fn four(rest: &mut std::str::CharIndices<'_>) -> Result<u32, String> {
         let mut code = 0;
         for _ in 0..4 {
-            let digit = rest.next().and_then(|(_, c)| c.to_digit(16)).ok_or("a \\u escape needs four hex digits")?;
+            let digit =
+                rest.next().and_then(|(_, c)| c.to_digit(16)).ok_or("a \\u escape needs four hex digits")?;
             code = code * 16 + digit;
         }
         Ok(code)
@@ -271,7 +278,8 @@ impl Reader<'_> {
 
     fn scalar(&mut self) -> Result<Json, String> {
         let rest = &self.bytes[self.at..];
-        for (word, value) in [("null", Json::Null), ("true", Json::Bool(true)), ("false", Json::Bool(false))] {
+        for (word, value) in [("null", Json::Null), ("true", Json::Bool(true)), ("false", Json::Bool(false))]
+        {
             if rest.starts_with(word.as_bytes()) {
                 self.at += word.len();
                 return Ok(value);
@@ -304,7 +312,7 @@ impl Reader<'_> {
         self.at += 1;
         let mut entries = Vec::new();
         if self.take(b'}') {
-            return Ok(Json::Object(entries));
+            return Ok(Json::object(entries));
         }
         loop {
             self.skip_space();
@@ -316,9 +324,9 @@ impl Reader<'_> {
                 return Err(format!("`:` should stand at byte {}", self.at));
             }
             let value = self.value(depth + 1)?;
-            Json::insert(&mut entries, key, value);
+            entries.push((key, value));
             if self.take(b'}') {
-                return Ok(Json::Object(entries));
+                return Ok(Json::object(entries));
             }
             if !self.take(b',') {
                 return Err(format!("`,` or `}}` should stand at byte {}", self.at));
@@ -341,8 +349,23 @@ mod tests {
     #[test]
     fn what_json_refuses_is_refused() {
         for bad in [
-            "", "{", "[1,]", "{\"a\":1,}", "01", "1.", ".5", "-", "1e", "\"\\ud800\"", "\"\\x\"", "\"a\nb\"", "nul", "[1 2]",
-            "1 2", "{a:1}", "\"open",
+            "",
+            "{",
+            "[1,]",
+            "{\"a\":1,}",
+            "01",
+            "1.",
+            ".5",
+            "-",
+            "1e",
+            "\"\\ud800\"",
+            "\"\\x\"",
+            "\"a\nb\"",
+            "nul",
+            "[1 2]",
+            "1 2",
+            "{a:1}",
+            "\"open",
         ] {
             assert!(Json::parse(bad).is_err(), "{bad}");
         }

@@ -1,6 +1,8 @@
-//! The control tokens that the chat format writes, and the list of markers and text that a prompt is built as.
+//! The control tokens that the chat format writes, and the list of markers and text that a prompt is built
+//! as.
 //!
-//! Text and markers never meet in one string before encoding: that is what keeps a `<turn|>` typed by a user text.
+//! Text and markers never meet in one string before encoding: that is what keeps a `<turn|>` typed by a user
+//! text.
 
 use crate::tokenizer::{ControlTokens, Tokenizer};
 use crate::{Error, Result};
@@ -138,10 +140,7 @@ impl Script {
         for piece in &self.pieces {
             match piece {
                 Piece::Marker(marker) => ids.push(marker.id(tokenizer.control()).ok_or_else(|| {
-                    Error::Unsupported(format!(
-                        "this tokenizer has no token {}",
-                        marker.text()
-                    ))
+                    Error::Unsupported(format!("this tokenizer has no token {}", marker.text()))
                 })?),
                 Piece::Text(text) => tokenizer.encode(text, &mut ids),
             }

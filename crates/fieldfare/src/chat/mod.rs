@@ -1,9 +1,9 @@
 //! Gemma 4's chat format: messages and tools to token ids, token ids back to text, reasoning and tool calls.
 //!
-//! The types here are neutral: the server, the command line and the app all speak them. [`prepare`] does to a conversation what
-//! real clients need, [`render`] writes it as the published template does, natively and as ids, so that text from a request
-//! can never become a control token. [`OutputParser`] reads what the model wrote. Rules and cases: `docs/chat.md` and
-//! `fixtures/chat`.
+//! The types here are neutral: the server, the command line and the app all speak them. [`prepare`] does to a
+//! conversation what real clients need, [`render`] writes it as the published template does, natively and as
+//! ids, so that text from a request can never become a control token. [`OutputParser`] reads what the model
+//! wrote. The cases that pin all of it down are in `fixtures/chat`.
 
 mod call;
 mod declare;
@@ -119,8 +119,8 @@ pub struct Message {
     pub tool_call_id: Option<String>,
     /// The tool's name, used where the id names no call (tool only).
     pub name: Option<String>,
-    /// Set by [`prepare`] on the text that it split off a message with calls: such a message still counts as one with calls
-    /// where `preserve_thinking` asks.
+    /// Set by [`prepare`] on the text that it split off a message with calls: such a message still counts as
+    /// one with calls where `preserve_thinking` asks.
     pub before_calls: bool,
 }
 
@@ -175,8 +175,8 @@ pub struct Tool {
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {
-    /// Names the call for its result. The parser gives `call_0`, `call_1`, … within one message; whoever keeps a conversation gives
-    /// its own.
+    /// Names the call for its result. The parser gives `call_0`, `call_1`, … within one message; whoever
+    /// keeps a conversation gives its own.
     pub id: String,
     /// The tool.
     pub name: String,
@@ -187,7 +187,8 @@ pub struct ToolCall {
 /// The arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arguments {
-    /// JSON text, as the OpenAI shape carries it, not looked at yet. The renderer refuses it; [`prepare`] parses it.
+    /// JSON text, as the OpenAI shape carries it, not looked at yet. The renderer refuses it; [`prepare`]
+    /// parses it.
     Text(String),
     /// A JSON object.
     Object(Json),
@@ -215,7 +216,8 @@ impl Arguments {
         }
     }
 
-    /// The same with text parsed. Empty text is an empty object; anything but an object is refused, naming `field`.
+    /// The same with text parsed. Empty text is an empty object; anything but an object is refused, naming
+    /// `field`.
     pub fn parsed(&self, field: &str) -> Result<Self> {
         let json = match self {
             Self::Text(text) if python::is_blank(text) => return Ok(Self::empty()),
@@ -251,6 +253,7 @@ impl Default for RenderOptions {
 pub struct Prompt {
     /// Token ids, `<bos>` first.
     pub ids: Vec<u32>,
-    /// Whether the prompt ends inside an open thought, so that the output begins in one ([`OutputParser::new`] wants to know).
+    /// Whether the prompt ends inside an open thought, so that the output begins in one
+    /// ([`OutputParser::new`] wants to know).
     pub starts_in_reasoning: bool,
 }

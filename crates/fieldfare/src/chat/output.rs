@@ -1,9 +1,9 @@
 //! Reads what the model writes, id by id: content, reasoning, tool calls.
 //!
-//! Control tokens are recognised by id, never by their spelling. Content and reasoning are handed on as soon as they are certain;
-//! what was handed on, joined, is exactly what [`ParsedOutput`] holds at the end. Two things wait for that: white space
-//! that would be dropped if a call follows, and the last newline of a thought. A call that cannot be read is an error that
-//! carries the call as written, never an empty answer.
+//! Control tokens are recognised by id, never by their spelling. Content and reasoning are handed on as soon
+//! as they are certain; what was handed on, joined, is exactly what [`ParsedOutput`] holds at the end. Two
+//! things wait for that: white space that would be dropped if a call follows, and the last newline of a
+//! thought. A call that cannot be read is an error that carries the call as written, never an empty answer.
 
 use super::call::{self, Body, Recovery};
 use super::marker::Marker;
@@ -138,7 +138,8 @@ pub struct OutputParser<'t> {
 }
 
 impl<'t> OutputParser<'t> {
-    /// A parser for one answer. `tools` are the declared names; `starts_in_reasoning` is what the renderer said of the prompt.
+    /// A parser for one answer. `tools` are the declared names; `starts_in_reasoning` is what the renderer
+    /// said of the prompt.
     pub fn new(tokenizer: &'t Tokenizer, tools: Vec<String>, starts_in_reasoning: bool) -> Self {
         let start = if starts_in_reasoning { State::Reasoning } else { State::Content };
         Self {
@@ -207,7 +208,8 @@ impl<'t> OutputParser<'t> {
         }
     }
 
-    /// The end of the output: hands on what was held and returns the whole. `end` is ignored if a stop token was seen.
+    /// The end of the output: hands on what was held and returns the whole. `end` is ignored if a stop token
+    /// was seen.
     pub fn finish(mut self, end: End, sink: Sink<'_>) -> ParsedOutput {
         let cut = end == End::Length && self.state != State::Done;
         self.end(if cut { End::Length } else { End::Stop }, sink);
@@ -262,7 +264,8 @@ impl<'t> OutputParser<'t> {
                 match label.split_once('\n') {
                     None => self.label = label,
                     Some((name, rest)) => {
-                        let visible = matches!(python::strip(name).to_lowercase().as_str(), "final" | "answer");
+                        let visible =
+                            matches!(python::strip(name).to_lowercase().as_str(), "final" | "answer");
                         self.state = if visible { State::Content } else { State::Reasoning };
                         self.text(rest, sink);
                     }

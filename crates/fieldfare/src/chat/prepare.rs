@@ -1,14 +1,16 @@
 //! What happens to a conversation before the template sees it: the things that make real clients work.
 //!
-//! Nothing here is the template's. Argument text is parsed, text parts are joined, `developer` becomes `system`, leading system
-//! messages become one, and a message with both text and calls is split in the order in which the model wrote them, so that the
-//! prompt extends what the KV cache already holds. What the template would drop in silence is refused.
+//! Nothing here is the template's. Argument text is parsed, text parts are joined, `developer` becomes
+//! `system`, leading system messages become one, and a message with both text and calls is split in the order
+//! in which the model wrote them, so that the prompt extends what the KV cache already holds. What the
+//! template would drop in silence is refused.
 
 use super::{Content, Message, Part, Role, Tool, schema};
 use crate::{Error, Result};
 use std::collections::HashSet;
 
-/// Brings a conversation into the form that [`super::render`] expects. Errors name the field (`messages[3].tool_call_id`).
+/// Brings a conversation into the form that [`super::render`] expects. Errors name the field
+/// (`messages[3].tool_call_id`).
 pub fn prepare(messages: &[Message]) -> Result<Vec<Message>> {
     let mut out: Vec<Message> = Vec::with_capacity(messages.len());
     let mut open: Vec<String> = Vec::new(); // ids of calls that wait for their result
@@ -40,7 +42,8 @@ pub fn prepare(messages: &[Message]) -> Result<Vec<Message>> {
     Ok(out)
 }
 
-/// Brings tool declarations into the subset of JSON schema that the format can express. Errors name tool and place.
+/// Brings tool declarations into the subset of JSON schema that the format can express. Errors name tool and
+/// place.
 pub fn prepare_tools(tools: &[Tool]) -> Result<Vec<Tool>> {
     let mut names = HashSet::new();
     tools
@@ -53,7 +56,10 @@ pub fn prepare_tools(tools: &[Tool]) -> Result<Vec<Tool>> {
                 return Err(Error::bad(format!("{path}.name"), format!("`{}` is declared twice", tool.name)));
             }
             let adapt = |schema: &Option<serde_json::Value>, key: &str| {
-                schema.as_ref().map(|s| schema::adapt(s, &format!("{path}.{key} (tool `{}`)", tool.name))).transpose()
+                schema
+                    .as_ref()
+                    .map(|s| schema::adapt(s, &format!("{path}.{key} (tool `{}`)", tool.name)))
+                    .transpose()
             };
             Ok(Tool {
                 name: tool.name.clone(),
@@ -90,9 +96,10 @@ fn check_content(message: &Message, i: usize) -> Result<()> {
         Content::None if !matches!(message.role, Role::Assistant | Role::Tool) => {
             Err(Error::bad(format!("messages[{i}].content"), "is missing"))
         }
-        Content::Parts(_) => {
-            Err(Error::bad(format!("messages[{i}].content"), "images, audio and video are not supported, only text"))
-        }
+        Content::Parts(_) => Err(Error::bad(
+            format!("messages[{i}].content"),
+            "images, audio and video are not supported, only text",
+        )),
         Content::None | Content::Text(_) => Ok(()),
     }
 }
@@ -141,8 +148,8 @@ fn parse_calls(message: &mut Message, i: usize) -> Result<()> {
     Ok(())
 }
 
-/// Text and calls in one message: the text first, as the model wrote it. Otherwise the template would put it behind the result and
-/// close the turn, and no model turn would be open at the end.
+/// Text and calls in one message: the text first, as the model wrote it. Otherwise the template would put it
+/// behind the result and close the turn, and no model turn would be open at the end.
 fn push_split(out: &mut Vec<Message>, mut message: Message) {
     if message.tool_calls.is_empty() {
         out.push(message);

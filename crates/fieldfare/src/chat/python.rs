@@ -1,4 +1,5 @@
-//! The few corners of Python that the chat template leans on: `str.strip`, `repr` of floats and lists, key order.
+//! The few corners of Python that the chat template leans on: `str.strip`, `repr` of floats and lists, key
+//! order.
 //!
 //! The model was trained on text that the template produced, so these must agree to the character.
 
@@ -32,7 +33,8 @@ pub(crate) fn is_blank(s: &str) -> bool {
     s.chars().all(is_space)
 }
 
-/// A JSON number as Python prints what `json.loads` made of it: integers with all digits, floats as [`float`].
+/// A JSON number as Python prints what `json.loads` made of it: integers with all digits, floats as
+/// [`float`].
 pub(crate) fn number(spelled: &str) -> String {
     if spelled.contains(['.', 'e', 'E']) {
         // The grammar was checked when the value was made, and Rust parses every JSON number.
@@ -41,8 +43,8 @@ pub(crate) fn number(spelled: &str) -> String {
     if spelled == "-0" { "0".to_owned() } else { spelled.to_owned() }
 }
 
-/// `repr` of a Python float: shortest digits that read back, exponent form below 1e-4 and from 1e16 on, its sign always and at
-/// least two digits.
+/// `repr` of a Python float: shortest digits that read back, exponent form below 1e-4 and from 1e16 on, its
+/// sign always and at least two digits.
 pub(crate) fn float(x: f64) -> String {
     if x.is_nan() {
         return "nan".to_owned();
@@ -61,7 +63,8 @@ pub(crate) fn float(x: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// `str(value)` as a Jinja filter sees it, for schema fields that hold something else than text (a list of types, say).
+/// `str(value)` as a Jinja filter sees it, for schema fields that hold something else than text (a list of
+/// types, say).
 pub(crate) fn text(value: &Json) -> String {
     match value {
         Json::String(s) => s.clone(),
@@ -92,8 +95,10 @@ fn repr(value: &Json) -> String {
         }
         Json::Array(items) => format!("[{}]", items.iter().map(repr).collect::<Vec<_>>().join(", ")),
         Json::Object(entries) => {
-            let entries: Vec<_> =
-                entries.iter().map(|(k, v)| format!("{}: {}", repr(&Json::String(k.clone())), repr(v))).collect();
+            let entries: Vec<_> = entries
+                .iter()
+                .map(|(k, v)| format!("{}: {}", repr(&Json::String(k.clone())), repr(v)))
+                .collect();
             format!("{{{}}}", entries.join(", "))
         }
     }
@@ -111,7 +116,7 @@ pub(crate) fn truthy(value: &Json) -> bool {
     match value {
         Json::Null => false,
         Json::Bool(b) => *b,
-        Json::Number(n) => n.parse::<f64>().map_or(true, |x| x != 0.0),
+        Json::Number(n) => n.parse::<f64>().ok().is_none_or(|x| x != 0.0),
         Json::String(s) => !s.is_empty(),
         Json::Array(items) => !items.is_empty(),
         Json::Object(entries) => !entries.is_empty(),
@@ -126,9 +131,20 @@ mod tests {
     #[test]
     fn floats_read_like_python() {
         for (x, text) in [
-            (1.0, "1.0"), (1e20, "1e+20"), (1e-7, "1e-07"), (0.1, "0.1"), (-0.0, "-0.0"), (1e16, "1e+16"),
-            (1e15, "1000000000000000.0"), (9_999_999_999_999_998.0, "9999999999999998.0"), (2.5e-5, "2.5e-05"),
-            (123_456.789, "123456.789"), (1e-4, "0.0001"), (1e100, "1e+100"), (1.5e300, "1.5e+300"), (5e-324, "5e-324"),
+            (1.0, "1.0"),
+            (1e20, "1e+20"),
+            (1e-7, "1e-07"),
+            (0.1, "0.1"),
+            (-0.0, "-0.0"),
+            (1e16, "1e+16"),
+            (1e15, "1000000000000000.0"),
+            (9_999_999_999_999_998.0, "9999999999999998.0"),
+            (2.5e-5, "2.5e-05"),
+            (123_456.789, "123456.789"),
+            (1e-4, "0.0001"),
+            (1e100, "1e+100"),
+            (1.5e300, "1.5e+300"),
+            (5e-324, "5e-324"),
             (f64::INFINITY, "inf"),
         ] {
             assert_eq!(float(x), text);

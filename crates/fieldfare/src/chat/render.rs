@@ -1,12 +1,15 @@
-//! Writes a conversation as Google's canonical template of 2026-07-09 does (large models), without a template engine.
+//! Writes a conversation as Google's canonical template of 2026-07-09 does (large models), without a template
+//! engine.
 //!
-//! This is the template and nothing else: what our own layer does before (splitting, joining, adapting schemas) is in
-//! `prepare`. The steps and their numbers are those of the format description.
+//! This is the template and nothing else: what our own layer does before (splitting, joining, adapting
+//! schemas) is in `prepare`. The steps and their numbers are those of the format description.
 
 use super::declare::{self, Keys};
 use super::json::Json;
 use super::marker::{Marker, Script};
-use super::{Arguments, Content, Message, Part, Prompt, RenderOptions, Role, Tool, prepare, prepare_tools, python};
+use super::{
+    Arguments, Content, Message, Part, Prompt, RenderOptions, Role, Tool, prepare, prepare_tools, python,
+};
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
@@ -20,8 +23,8 @@ pub fn prompt(
     render(&prepare(messages)?, &prepare_tools(tools)?, options, tokenizer)
 }
 
-/// The conversation as token ids, exactly as the template gives it. Control tokens are inserted by id; text between them is
-/// encoded with control tokens not recognised.
+/// The conversation as token ids, exactly as the template gives it. Control tokens are inserted by id; text
+/// between them is encoded with control tokens not recognised.
 pub fn render(
     messages: &[Message],
     tools: &[Tool],
@@ -32,7 +35,8 @@ pub fn render(
     Ok(Prompt { ids: script.to_ids(tokenizer)?, starts_in_reasoning })
 }
 
-/// The conversation as text with control tokens spelled out: for eyes and tests. Tokenizing it is not the same as [`render`].
+/// The conversation as text with control tokens spelled out: for eyes and tests. Tokenizing it is not the
+/// same as [`render`].
 pub fn render_text(messages: &[Message], tools: &[Tool], options: &RenderOptions) -> Result<String> {
     Ok(write(messages, tools, options)?.0.to_text())
 }
@@ -74,7 +78,12 @@ fn write(messages: &[Message], tools: &[Tool], options: &RenderOptions) -> Resul
 }
 
 /// Step 2: the system turn, if there is anything to say in it. Returns the messages that are left.
-fn first_turn<'a>(out: &mut Script, messages: &'a [Message], tools: &[Tool], thinking: bool) -> &'a [Message] {
+fn first_turn<'a>(
+    out: &mut Script,
+    messages: &'a [Message],
+    tools: &[Tool],
+    thinking: bool,
+) -> &'a [Message] {
     let (system, rest) = match messages.split_first() {
         Some((first, rest)) if matches!(first.role, Role::System | Role::Developer) => (Some(first), rest),
         _ => (None, messages),
@@ -182,13 +191,15 @@ fn open_thought(out: &mut Script) {
 }
 
 fn tool_result(out: &mut Script, caller: &Message, result: &Message) {
-    let called = result.tool_call_id.as_ref().and_then(|id| caller.tool_calls.iter().find(|call| call.id == *id));
+    let called =
+        result.tool_call_id.as_ref().and_then(|id| caller.tool_calls.iter().find(|call| call.id == *id));
     let name = called.map(|call| call.name.as_str()).or(result.name.as_deref()).unwrap_or("unknown");
     let (text, media): (String, &[Part]) = match &result.content {
         Content::None => (String::new(), &[]),
         Content::Text(text) => (text.clone(), &[]),
         Content::Parts(parts) => {
-            let text = parts.iter().filter_map(|p| if let Part::Text(t) = p { Some(t.as_str()) } else { None });
+            let text =
+                parts.iter().filter_map(|p| if let Part::Text(t) = p { Some(t.as_str()) } else { None });
             (text.collect(), parts)
         }
     };
@@ -235,8 +246,8 @@ fn content(out: &mut Script, content: &Content, assistant: bool) {
     }
 }
 
-/// Assistant text without its `<|channel>…<channel|>` stretches: a client that keeps no reasoning field may send them back
-/// inside the text. An unclosed one takes the rest; a closer of none is dropped.
+/// Assistant text without its `<|channel>…<channel|>` stretches: a client that keeps no reasoning field may
+/// send them back inside the text. An unclosed one takes the rest; a closer of none is dropped.
 fn without_thoughts(text: &str) -> String {
     text.split(Marker::ChannelClose.text())
         .map(|part| part.split_once(Marker::ChannelOpen.text()).map_or(part, |(before, _)| before))

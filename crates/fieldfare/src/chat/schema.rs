@@ -1,7 +1,9 @@
-//! Adapts a tool's JSON schema to what the format can say: type, description, nullable, string enums, items, properties.
+//! Adapts a tool's JSON schema to what the format can say: type, description, nullable, string enums, items,
+//! properties.
 //!
-//! Nothing that matters is lost in silence: what can be said otherwise is rewritten (`["T","null"]`, `anyOf` with null, `const`,
-//! local `$ref`), what can be told to the model goes into the description, and what can be neither is refused with its place.
+//! Nothing that matters is lost in silence: what can be said otherwise is rewritten (`["T","null"]`, `anyOf`
+//! with null, `const`, local `$ref`), what can be told to the model goes into the description, and what can
+//! be neither is refused with its place.
 
 use crate::{Error, Result};
 use serde_json::{Map, Value};
@@ -144,13 +146,14 @@ impl Adapter<'_> {
         Ok(())
     }
 
-    /// `anyOf` and `oneOf`: null becomes `nullable`, one branch left becomes the schema itself, string constants an enum, and any
-    /// other choice is told in the description.
+    /// `anyOf` and `oneOf`: null becomes `nullable`, one branch left becomes the schema itself, string
+    /// constants an enum, and any other choice is told in the description.
     fn unions(&mut self, map: &mut Object, at: &str, depth: usize) -> Result<()> {
         for key in ["anyOf", "oneOf"] {
             let Some(Value::Array(branches)) = map.remove(key) else { continue };
             let all = branches.len();
-            let branches: Vec<_> = branches.into_iter().filter(|b| b.get("type") != Some(&"null".into())).collect();
+            let branches: Vec<_> =
+                branches.into_iter().filter(|b| b.get("type") != Some(&"null".into())).collect();
             if branches.len() < all {
                 map.insert("nullable".to_owned(), true.into());
             }
@@ -178,7 +181,10 @@ impl Adapter<'_> {
             }
             if map.get("type").and_then(Value::as_str) != Some("object") {
                 // The original says more briefly what the adapted branches say.
-                describe(map, &format!("One of these: {}", Value::Array(branches.iter().map(without_nulls).collect())));
+                describe(
+                    map,
+                    &format!("One of these: {}", Value::Array(branches.iter().map(without_nulls).collect())),
+                );
             }
         }
         Ok(())
@@ -209,7 +215,9 @@ impl Adapter<'_> {
         let kind = kind.or_else(|| inferred(map).map(str::to_owned)).unwrap_or_else(|| {
             let rest: Object = map
                 .iter()
-                .filter(|(k, _)| !["description", "title", "nullable", "default", "$schema", "$defs"].contains(&k.as_str()))
+                .filter(|(k, _)| {
+                    !["description", "title", "nullable", "default", "$schema", "$defs"].contains(&k.as_str())
+                })
                 .map(|(k, v)| (k.clone(), v.clone()))
                 .collect();
             if !rest.is_empty() {
@@ -221,7 +229,8 @@ impl Adapter<'_> {
         Ok(())
     }
 
-    /// `const` becomes an enum of one; an enum on anything but strings goes to the description, as the template shows none there.
+    /// `const` becomes an enum of one; an enum on anything but strings goes to the description, as the
+    /// template shows none there.
     fn enums(&self, map: &mut Object) {
         if let Some(constant) = map.remove("const") {
             map.entry("enum").or_insert_with(|| Value::Array(vec![constant]));
@@ -343,7 +352,8 @@ fn string_constants(branch: &Object) -> Option<Vec<Value>> {
     }
 }
 
-/// Whether two branches have the same type and nothing tells them apart: no shared required property with different constants.
+/// Whether two branches have the same type and nothing tells them apart: no shared required property with
+/// different constants.
 fn overlap(branches: &[Object]) -> bool {
     let kind = |b: &Object| match b.get("type").and_then(Value::as_str) {
         Some("integer") => "number".to_owned(),
@@ -358,9 +368,8 @@ fn told_apart(a: &Object, b: &Object) -> bool {
     let required = |o: &Object, name: &str| {
         o.get("required").and_then(Value::as_array).is_some_and(|r| r.iter().any(|n| n == name))
     };
-    let constants = |o: &Object, name: &str| {
-        o.get("properties")?.get(name)?.as_object().and_then(string_constants)
-    };
+    let constants =
+        |o: &Object, name: &str| o.get("properties")?.get(name)?.as_object().and_then(string_constants);
     let Some(names) = a.get("properties").and_then(Value::as_object) else { return false };
     names.keys().any(|name| match (constants(a, name), constants(b, name)) {
         (Some(x), Some(y)) => required(a, name) && required(b, name) && !x.iter().any(|v| y.contains(v)),
@@ -390,15 +399,22 @@ mod tests {
     #[test]
     fn constants_are_an_enum() {
         let wanted = json!({"description": "d", "type": "string", "enum": ["a", "b", "c"]});
-        let union = json!({"description": "d", "anyOf": [{"type": "string", "enum": ["a", "b"]}, {"const": "c"}]});
+        let union =
+            json!({"description": "d", "anyOf": [{"type": "string", "enum": ["a", "b"]}, {"const": "c"}]});
         assert_eq!(property(union), wanted);
-        assert_eq!(property(json!({"enum": [1, 2]})), json!({"type": "integer", "description": "One of: 1, 2"}));
+        assert_eq!(
+            property(json!({"enum": [1, 2]})),
+            json!({"type": "integer", "description": "One of: 1, 2"})
+        );
         assert_eq!(property(json!({"const": "x"})), json!({"type": "string", "enum": ["x"]}));
     }
 
     #[test]
     fn references_are_followed_and_loops_refused() {
-        assert_eq!(property(json!({"$ref": "#/$defs/node"})), json!({"type": "integer", "description": "inner"}));
+        assert_eq!(
+            property(json!({"$ref": "#/$defs/node"})),
+            json!({"type": "integer", "description": "inner"})
+        );
         for (schema, reason) in [
             (json!({"$ref": "#/$defs/loop"}), "reference to itself"),
             (json!({"$ref": "#/nowhere"}), "does not lead"),
@@ -414,7 +430,10 @@ mod tests {
     fn what_is_missing_is_inferred() {
         assert_eq!(property(json!({"items": {"type": "string"}}))["type"], "array");
         assert_eq!(property(json!({"properties": {}}))["type"], "object");
-        assert_eq!(property(json!({"type": "object", "title": null})), json!({"type": "object", "properties": {}}));
+        assert_eq!(
+            property(json!({"type": "object", "title": null})),
+            json!({"type": "object", "properties": {}})
+        );
         assert_eq!(property(json!({})), json!({"type": "string"}));
         assert_eq!(adapt(&json!({}), "t").unwrap(), json!({"type": "object", "properties": {}}));
         let any = property(json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}));
@@ -427,7 +446,10 @@ mod tests {
         for (schema, reason) in [
             (json!({"type": "string"}), "object at the top"),
             (json!({"properties": {"a:b": {}}}), "cannot be written"),
-            (json!({"properties": {"a": {"allOf": [{"type": "string"}, {"type": "integer"}]}}}), "two values"),
+            (
+                json!({"properties": {"a": {"allOf": [{"type": "string"}, {"type": "integer"}]}}}),
+                "two values",
+            ),
             (json!({"properties": {"a": {"oneOf": [{"type": "number"}, {"type": "integer"}]}}}), "overlap"),
             (json!({"properties": {"a": false}}), "must be a JSON schema"),
         ] {

@@ -124,8 +124,12 @@ fn read(tokenizer: &Tokenizer, ids: &[u32], tools: &[&str], in_reasoning: bool, 
 
 fn case_ids(tokenizer: &Tokenizer, case: &Value) -> Vec<u32> {
     if let Some(recipe) = case.get("text_recipe") {
-        let repeat = recipe["repeat"].as_str().unwrap().repeat(usize::try_from(recipe["times"].as_u64().unwrap()).unwrap());
-        let text = format!("{}{repeat}{}", recipe["before"].as_str().unwrap(), recipe["after"].as_str().unwrap());
+        let repeat = recipe["repeat"]
+            .as_str()
+            .unwrap()
+            .repeat(usize::try_from(recipe["times"].as_u64().unwrap()).unwrap());
+        let text =
+            format!("{}{repeat}{}", recipe["before"].as_str().unwrap(), recipe["after"].as_str().unwrap());
         let mut ids = Vec::new();
         tokenizer.encode_with_control(&text, &mut ids);
         return ids;
@@ -270,21 +274,48 @@ fn what_the_template_would_drop_is_refused() {
     assert!(refuse(&[Message::new(Role::User, Content::Parts(vec![Part::Image]))]).contains("not supported"));
     for bad in ["[1]", "{", "\"x\""] {
         calls.tool_calls[0].arguments = Arguments::Text(bad.into());
-        assert!(refuse(std::slice::from_ref(&calls)).starts_with("messages[0].tool_calls[0].function.arguments:"));
+        assert!(
+            refuse(std::slice::from_ref(&calls)).starts_with("messages[0].tool_calls[0].function.arguments:")
+        );
     }
 }
 
 /// Texts full of what the format uses for itself.
 fn nasty() -> impl Strategy<Value = String> {
     let words = prop::sample::select(vec![
-        "<|\"|>", "<tool_call|>", "<|tool_call>", "<turn|>", "<|channel>", "}", "{", "\"", "'", "\\", "\n", "\t", ",", ":", "call:f{", " ",
-        "a", "\u{e9}", "\u{1f999}", "\u{2028}", "\u{0}", "\r\n", "1", "null", "]", "\u{200d}",
+        "<|\"|>",
+        "<tool_call|>",
+        "<|tool_call>",
+        "<turn|>",
+        "<|channel>",
+        "}",
+        "{",
+        "\"",
+        "'",
+        "\\",
+        "\n",
+        "\t",
+        ",",
+        ":",
+        "call:f{",
+        " ",
+        "a",
+        "\u{e9}",
+        "\u{1f999}",
+        "\u{2028}",
+        "\u{0}",
+        "\r\n",
+        "1",
+        "null",
+        "]",
+        "\u{200d}",
     ]);
     prop::collection::vec(words, 0..12).prop_map(|words| words.concat())
 }
 
 fn json_value() -> impl Strategy<Value = Json> {
-    let number = prop_oneof![any::<i64>().prop_map(|n| n.to_string()), any::<u64>().prop_map(|n| format!("{n}{n}"))];
+    let number =
+        prop_oneof![any::<i64>().prop_map(|n| n.to_string()), any::<u64>().prop_map(|n| format!("{n}{n}"))];
     let leaf = prop_oneof![
         Just(Json::Null),
         any::<bool>().prop_map(Json::Bool),

@@ -1,7 +1,8 @@
-//! Reads messages and tools in the OpenAI shape, tolerantly: what clients leave out, rename or send as null is taken.
+//! Reads messages and tools in the OpenAI shape, tolerantly: what clients leave out, rename or send as null
+//! is taken.
 //!
-//! Both forms of a tool are read (`{"type":"function","function":{…}}` and the flat one). What is not understood is refused with the
-//! path of the field; nothing is guessed.
+//! Both forms of a tool are read (`{"type":"function","function":{…}}` and the flat one). What is not
+//! understood is refused with the path of the field; nothing is guessed.
 
 use super::{Arguments, Content, Json, Message, Part, Role, Tool, ToolCall};
 use crate::{Error, Result};
@@ -20,7 +21,9 @@ pub fn parse_messages(value: &Value) -> Result<Vec<Message>> {
 pub fn parse_tools(value: &Value) -> Result<Vec<Tool>> {
     match value {
         Value::Null => Ok(Vec::new()),
-        Value::Array(items) => items.iter().enumerate().map(|(i, item)| tool(item, &format!("tools[{i}]"))).collect(),
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(i, item)| tool(item, &format!("tools[{i}]"))).collect()
+        }
         _ => Err(Error::bad("tools", "must be a list of tools")),
     }
 }
@@ -144,7 +147,8 @@ fn tool_call(value: &Value, path: &str) -> Result<ToolCall> {
     };
     Ok(ToolCall {
         id: text(map, "id", &path)?.unwrap_or_default(),
-        name: text(function, "name", &path)?.ok_or_else(|| Error::bad(format!("{path}.name"), "is missing"))?,
+        name: text(function, "name", &path)?
+            .ok_or_else(|| Error::bad(format!("{path}.name"), "is missing"))?,
         arguments,
     })
 }
@@ -174,7 +178,8 @@ fn tool(value: &Value, path: &str) -> Result<Tool> {
         Ok(None)
     };
     Ok(Tool {
-        name: text(function, "name", &path)?.ok_or_else(|| Error::bad(format!("{path}.name"), "is missing"))?,
+        name: text(function, "name", &path)?
+            .ok_or_else(|| Error::bad(format!("{path}.name"), "is missing"))?,
         description: text(function, "description", &path)?,
         parameters: schema(&["parameters", "input_schema"])?,
         response: schema(&["response"])?,
@@ -206,11 +211,20 @@ mod tests {
         let refuse = |value: Value| parse_messages(&value).unwrap_err().to_string();
         assert!(refuse(json!([{"role": "robot", "content": "x"}])).starts_with("messages[0].role:"));
         assert!(refuse(json!([{"role": "user", "content": 5}])).starts_with("messages[0].content:"));
-        assert!(refuse(json!([{"role": "user", "content": [{"type": "file"}]}])).starts_with("messages[0].content[0].type:"));
+        assert!(
+            refuse(json!([{"role": "user", "content": [{"type": "file"}]}]))
+                .starts_with("messages[0].content[0].type:")
+        );
         assert!(refuse(json!({"role": "user"})).starts_with("messages:"));
-        let calls = json!([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}]);
+        let calls =
+            json!([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}]);
         assert!(refuse(calls).starts_with("messages[0].tool_calls[0].function.arguments:"));
-        assert!(parse_tools(&json!([{"type": "web_search"}])).unwrap_err().to_string().starts_with("tools[0].type:"));
+        assert!(
+            parse_tools(&json!([{"type": "web_search"}]))
+                .unwrap_err()
+                .to_string()
+                .starts_with("tools[0].type:")
+        );
     }
 
     #[test]

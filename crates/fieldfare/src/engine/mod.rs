@@ -1,1 +1,165 @@
-//! The engine: opens a model directory, owns sessions, runs the token loop.
+//! The engine: one open model, its KV cache, and what one does with them: continue a prompt, talk, score.
+//!
+//! [`Engine::open`] takes the model's lock and makes everything ready; [`Session`] runs one call at a time
+//! and keeps what the KV cache holds, so that a conversation costs only its new part. The token loop is
+//! written against [`crate::model::Forward`]. Results depend on model, prompt, options and seed, and on
+//! nothing else: not on what was asked before, chunks, slots or threads.
+
+mod event;
+mod generate;
+mod options;
+mod score;
+mod session;
+
+pub use event::{Candidate, Event, Finish, Generation, Scores, Timings};
+pub use options::{Cancel, EngineOptions, GenerateOptions, OutputMode};
+pub use session::Session;
+
+#[cfg(test)]
+mod tests;
+
+use crate::format::{Integrity, ModelDir};
+use crate::model::{Forward, Runner, RunnerStats};
+use crate::sys::lock::ModelLock;
+use crate::sys::paths;
+use crate::tokenizer::Tokenizer;
+use crate::{Error, Result};
+use serde_json::Value;
+use session::Counters;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Largest `config.json` that is read.
+const MAX_CONFIG_BYTES: u64 = 4 << 20;
+
+/// One model, open and owned by this process.
+pub struct Engine {
+    runner: Runner,
+    /// The ids in the KV cache, kept from session to session.
+    cached: Vec<u32>,
+    tokenizer: Result<Arc<Tokenizer>, String>,
+    stop_ids: Vec<u32>,
+    /// Held for as long as the model is open; last, so that it goes last.
+    _lock: ModelLock,
+}
+
+impl Engine {
+    /// Opens a model directory: checks it, takes its lock, loads the tokenizer if there is one, and makes the
+    /// runner.
+    ///
+    /// # Errors
+    /// Those of [`ModelDir::open`]; [`Error::Locked`] while another process has the model;
+    /// [`Error::BadRequest`] for options out of range; a damaged tokenizer. A missing tokenizer is none.
+    pub fn open(path: &Path, options: EngineOptions) -> Result<Self> {
+        options.validate()?;
+        let dir = Arc::new(ModelDir::open(path, Integrity::Receipt)?);
+        let identity: String = dir.manifest_sha256().iter().map(|byte| format!("{byte:02x}")).collect();
+        let lock = ModelLock::acquire(&identity, format!("the model {}", path.display()))?;
+        let tokenizer = open_tokenizer(&dir)?;
+        let stop_ids = match &tokenizer {
+            Ok(tokenizer) => tokenizer.control().stop_ids(),
+            Err(_) => configured_stop_ids(&dir)?,
+        };
+        let runner = Runner::new(dir, &options.runner())?;
+        if let Ok(tokenizer) = &tokenizer
+            && tokenizer.vocab_size() > runner.vocab_size()
+        {
+            let reason =
+                format!("has {} entries, the model has {}", tokenizer.vocab_size(), runner.vocab_size());
+            return Err(Error::damaged("tokenizer/tokenizer.json", reason));
+        }
+        Ok(Self { runner, cached: Vec::new(), tokenizer, stop_ids, _lock: lock })
+    }
+
+    /// The directory.
+    pub fn model_dir(&self) -> &ModelDir {
+        self.runner.dir()
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`] where the model was installed without one.
+    pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>> {
+        self.tokenizer.as_ref().map_err(|reason| Error::NoTokenizer(reason.clone()))
+    }
+
+    /// Number of token ids.
+    pub fn vocab_size(&self) -> usize {
+        self.runner.vocab_size()
+    }
+
+    /// Tokens that the KV cache may hold.
+    pub fn max_context(&self) -> usize {
+        self.runner.max_context()
+    }
+
+    /// The ids that end an answer unless a call names others.
+    pub fn stop_ids(&self) -> &[u32] {
+        &self.stop_ids
+    }
+
+    /// What the model did since it was opened, and the memory it takes.
+    pub fn stats(&self) -> RunnerStats {
+        self.runner.stats()
+    }
+
+    /// The model itself, with an empty cache, for tools that look inside and feed it themselves.
+    pub fn runner_mut(&mut self) -> &mut Runner {
+        self.cached.clear();
+        self.runner.rewind(0);
+        &mut self.runner
+    }
+
+    /// A session. It goes on with what the KV cache holds from the one before.
+    pub fn session(&mut self) -> Session<'_> {
+        let (tokenizer, no_tokenizer) = match &self.tokenizer {
+            Ok(tokenizer) => (Some(&**tokenizer), ""),
+            Err(reason) => (None, reason.as_str()),
+        };
+        Session {
+            forward: &mut self.runner,
+            cached: &mut self.cached,
+            tokenizer,
+            no_tokenizer,
+            stop_ids: &self.stop_ids,
+            counters: |runner| {
+                let stats = runner.stats();
+                Counters { hits: stats.hits, misses: stats.misses, bytes_read: stats.bytes_read }
+            },
+        }
+    }
+}
+
+/// The tokenizer, or why there is none. Its compiled form lives in the cache folder, never in the model.
+fn open_tokenizer(dir: &ModelDir) -> Result<Result<Arc<Tokenizer>, String>> {
+    let Some(path) = dir.sidecar_path("tokenizer.json") else {
+        return Ok(Err("it was installed from a source without tokenizer.json".to_owned()));
+    };
+    let cache = paths::cache_dir().map(|cache| cache.join("tokenizers"));
+    match Tokenizer::open(&path, cache.as_deref()) {
+        Ok(tokenizer) => Ok(Ok(Arc::new(tokenizer))),
+        // Scoring and continuing ids work with any vocabulary.
+        Err(Error::Unsupported(reason)) => Ok(Err(reason)),
+        Err(error) => Err(error),
+    }
+}
+
+/// `eos_token_id` of `config.json`: a number or a list, at the top or under `text_config`; none if it does
+/// not say.
+fn configured_stop_ids(dir: &ModelDir) -> Result<Vec<u32>> {
+    let Some(bytes) = dir.read_sidecar("config.json", MAX_CONFIG_BYTES)? else { return Ok(Vec::new()) };
+    let config: Value = serde_json::from_slice(&bytes)
+        .map_err(|e| Error::damaged("config.json", format!("not JSON: {e}")))?;
+    Ok(eos_ids(&config))
+}
+
+fn eos_ids(config: &Value) -> Vec<u32> {
+    let named = [&config["eos_token_id"], &config["text_config"]["eos_token_id"]];
+    let ids = named.into_iter().find(|value| !value.is_null()).unwrap_or(&Value::Null);
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match ids {
+        Value::Array(ids) => ids.iter().filter_map(id).collect(),
+        one => id(one).into_iter().collect(),
+    }
+}

@@ -155,4 +155,4 @@ pub fn parse(file: &str, bytes: &[u8], cap: u64) -> Result<Value> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

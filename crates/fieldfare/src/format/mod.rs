@@ -8,6 +8,7 @@
 //! [`plan`] decides where bytes go (for writers), [`ModelDir`] opens and checks a finished directory, [`verify`]
 //! hashes it, [`inspect`] describes it. Nothing here computes with weights.
 
+mod files;
 pub mod hash;
 mod index;
 mod inspect;
@@ -24,10 +25,11 @@ pub mod safetensors;
 pub mod schema;
 mod verify;
 
+pub use files::FileEntry;
 pub use index::{DType, IndexEntry, ResidentIndex};
 pub use inspect::{Inspection, Memory, Sizes, Source, TensorCounts, inspect, kv_bytes, memory};
 pub use layout::{ExpertEntry, ExpertLayout, LayerLayout, SubDType, SubTensor};
-pub use manifest::{Arch, FileEntry, Manifest, Quant, QuantSlot};
+pub use manifest::{Arch, Manifest, Quant, QuantSlot};
 pub use open::{Integrity, ModelDir, ReceiptState};
 pub use parts::{ExpertParts, Part, PartData};
 pub use receipt::Receipt;

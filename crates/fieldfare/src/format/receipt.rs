@@ -3,9 +3,9 @@
 //! A v1 receipt has upstream's form and binds the absolute path, so moving the directory invalidates it. The receipt
 //! of a tiled directory has no path and stays valid where it goes.
 
+use super::files::{FileEntry, files_to_value, parse_entries, shorten};
 use super::json::{self, Fields, Value};
-use super::manifest::{files_to_value, parse_entries};
-use super::{CAP_RECEIPT, FileEntry, Layout, MANIFEST, Manifest, RECEIPT, fault, hash};
+use super::{CAP_RECEIPT, Layout, MANIFEST, Manifest, RECEIPT, fault, hash};
 use crate::Result;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -91,7 +91,7 @@ impl Receipt {
             }
         }
         if let Some(name) = self.files.keys().find(|name| !expected.contains_key(*name)) {
-            return wrong("files", &format!("{} is not in the manifest", super::manifest::shorten(name)));
+            return wrong("files", &format!("{} is not in the manifest", shorten(name)));
         }
         Ok(())
     }

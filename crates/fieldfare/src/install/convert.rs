@@ -16,10 +16,10 @@ use super::target::Target;
 use super::{ConvertOptions, Installed, Listener, Stage};
 use crate::format::plan::{self, SourceKind, SourceTensor};
 use crate::format::{
-    CAP_LAYOUT, CAP_MANIFEST, DType, EXPERTS_DIR, ExpertLayout, ExpertParts, IndexEntry, LAYOUT, Layout,
-    MANIFEST, Manifest, ResidentIndex, WEIGHTS, hash, schema,
+    DType, EXPERTS_DIR, ExpertLayout, IndexEntry, Integrity, LAYOUT, Layout, Manifest, ModelDir,
+    ResidentIndex, WEIGHTS, hash,
 };
-use crate::sys::file::{self, Dir};
+use crate::sys::file;
 use crate::{Error, Result};
 
 /// Writes the model directory `src` in the layout that `options` ask for.
@@ -33,191 +33,127 @@ use crate::{Error, Result};
 /// the manifest says; otherwise as [`install_local`](super::install_local).
 pub fn convert(src: &Path, options: &ConvertOptions, listener: Listener<'_>) -> Result<Installed> {
     build::check_name(&options.output, options.layout)?;
-    let model = Model::open(src)?;
+    let model = ModelDir::open(src, Integrity::Structure)?;
+    if model.experts().expert_stride > MAX_BLOB {
+        return Err(Error::Unsupported(format!("experts of {} bytes", model.experts().expert_stride)));
+    }
+    not_inside(src, &options.output)?;
     let target = Target::acquire(&options.output, options.overwrite)?;
-    if model.manifest.layout == options.layout {
-        copy(&model, target, listener)
+    if model.layout() == options.layout {
+        copy(model, target, listener)
     } else {
-        change(&model, target, options.layout, listener)
+        change(model, target, options.layout, listener)
     }
 }
 
-/// An opened source: documents parsed and checked, big files open and of the right size.
-struct Model {
-    dir: Dir,
-    manifest_bytes: Vec<u8>,
-    manifest: Manifest,
-    experts: ExpertLayout,
-    index: ResidentIndex,
-    weights: File,
-    /// Experts' width in bits.
-    bits: u32,
-}
-
-impl Model {
-    fn open(path: &Path) -> Result<Self> {
-        let dir = Dir::open(path).map_err(Error::io("open", path))?;
-        let manifest_file = dir.open_file(MANIFEST).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => {
-                Error::NotInstalled { path: path.to_path_buf(), reason: format!("{MANIFEST} is missing") }
-            }
-            _ => Error::io("open", path.join(MANIFEST))(e),
-        })?;
-        let manifest_bytes = read_all(&manifest_file, MANIFEST, CAP_MANIFEST)?;
-        let manifest = Manifest::parse(&manifest_bytes)?;
-        let bits = manifest.check_runnable()?.routed_expert.weight_bits;
-        let mut this = Self {
-            dir,
-            manifest_bytes,
-            experts: ExpertLayout { expert_stride: 0, experts_per_layer: 0, layers: vec![], blobs: vec![] },
-            index: ResidentIndex { entries: vec![], index_size: 0, resident_size: 0 },
-            weights: manifest_file,
-            manifest,
-            bits,
-        };
-        this.read_layout()?;
-        this.read_index()?;
-        Ok(this)
-    }
-
-    fn read_layout(&mut self) -> Result<()> {
-        let (file, _) = self.listed(LAYOUT)?;
-        let bytes = read_all(&file, LAYOUT, CAP_LAYOUT)?;
-        if hash::sha256(&bytes) != self.manifest.file(LAYOUT)?.sha256 {
-            return Err(wrong_hash(LAYOUT));
-        }
-        self.experts = ExpertLayout::parse(&bytes, self.manifest.layout)?;
-        self.experts.check(&self.manifest)?;
-        if self.experts.expert_stride > MAX_BLOB {
-            return Err(Error::Unsupported(format!("experts of {} bytes", self.experts.expert_stride)));
-        }
-        Ok(())
-    }
-
-    fn read_index(&mut self) -> Result<()> {
-        let (file, len) = self.listed(WEIGHTS)?;
-        let mut head = [0; 24];
-        file::read_exact_at(&file, &mut head, 0).map_err(Error::io("read", WEIGHTS))?;
-        let mut region = vec![0; ResidentIndex::region_size(&head, len)?];
-        file::read_exact_at(&file, &mut region, 0).map_err(Error::io("read", WEIGHTS))?;
-        self.index = ResidentIndex::parse(&region, len, self.manifest.layout)?;
-        let quant = self.manifest.check_runnable()?;
-        schema::check_resident(&self.index, &self.manifest.arch, quant, self.manifest.layout)?;
-        self.weights = file;
-        Ok(())
-    }
-
-    /// Opens a listed file of the listed size.
-    fn listed(&self, path: &str) -> Result<(File, u64)> {
-        let want = self.manifest.file(path)?.size;
-        let file = self.dir.open_file(path).map_err(Error::io("open", path))?;
-        let len = file.metadata().map_err(Error::io("open", path))?.len();
-        if len != want {
-            return Err(Error::damaged(path, format!("{len} bytes, the manifest says {want}")));
-        }
-        Ok((file, len))
-    }
-
-    fn parts(&self, layer: usize) -> Result<ExpertParts> {
-        self.experts.expert_parts(layer, &self.manifest.arch, self.bits, self.manifest.layout)
-    }
-
-    /// Listed files that do not depend on the layout.
-    fn others(&self) -> Vec<&str> {
-        let layers: Vec<String> =
-            self.experts.layers.iter().map(|l| format!("{EXPERTS_DIR}/{}", l.file)).collect();
-        let dependent = |path: &str| path == WEIGHTS || path == LAYOUT || layers.iter().any(|l| l == path);
-        self.manifest.files.keys().map(String::as_str).filter(|path| !dependent(path)).collect()
-    }
-
-    fn size_of(&self, paths: &[&str]) -> u64 {
-        paths
-            .iter()
-            .filter_map(|path| self.manifest.files.get(*path))
-            .map(|f| f.size)
-            .fold(0, u64::saturating_add)
+/// A model in a model would be a foreign file there.
+fn not_inside(src: &Path, output: &Path) -> Result<()> {
+    let src = std::fs::canonicalize(src).map_err(Error::io("open", src))?;
+    let parent = output.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
+    match parent.map(std::fs::canonicalize) {
+        Some(Ok(parent)) if parent.starts_with(&src) => Err(Error::Refused {
+            path: output.to_path_buf(),
+            reason: "lies inside the model to be converted".into(),
+        }),
+        _ => Ok(()),
     }
 }
 
-fn read_all(file: &File, name: &str, cap: u64) -> Result<Vec<u8>> {
-    let len = file.metadata().map_err(Error::io("open", name))?.len();
-    if len > cap {
-        return Err(Error::damaged(name, format!("{len} bytes exceed the {cap}-byte cap")));
-    }
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    file::read_exact_at(file, &mut bytes, 0).map_err(Error::io("read", name))?;
-    Ok(bytes)
+/// Listed files that do not depend on the layout.
+fn others(model: &ModelDir) -> Vec<&str> {
+    let layers: Vec<String> =
+        model.experts().layers.iter().map(|l| format!("{EXPERTS_DIR}/{}", l.file)).collect();
+    let dependent = |path: &str| path == WEIGHTS || path == LAYOUT || layers.iter().any(|l| l == path);
+    model.manifest().files.keys().map(String::as_str).filter(|path| !dependent(path)).collect()
+}
+
+fn size_of(model: &ModelDir, paths: &[&str]) -> u64 {
+    paths
+        .iter()
+        .filter_map(|path| model.manifest().files.get(*path))
+        .map(|f| f.size)
+        .fold(0, u64::saturating_add)
+}
+
+/// Copies a listed file, which must have its hash.
+fn copy_listed(model: &ModelDir, path: &str, builder: &mut Builder<'_>) -> Result<()> {
+    let want = model.manifest().file(path)?;
+    builder.copy(path, path, &model.open_file(path)?, want.size, Some(want))
 }
 
 /// Every listed file as it is, and the manifest to the byte.
-fn copy(model: &Model, target: Target, listener: Listener<'_>) -> Result<Installed> {
-    let paths: Vec<&str> = model.manifest.files.keys().map(String::as_str).collect();
-    let bytes = model.size_of(&paths);
+fn copy(model: ModelDir, target: Target, listener: Listener<'_>) -> Result<Installed> {
+    let paths: Vec<&str> = model.manifest().files.keys().map(String::as_str).collect();
+    let bytes = size_of(&model, &paths);
     let mut builder = Builder::start(target, bytes, bytes, listener)?;
     for path in paths {
-        let (file, len) = model.listed(path)?;
-        builder.copy(path, path, &file, len, Some(model.manifest.file(path)?))?;
+        copy_listed(&model, path, &mut builder)?;
     }
-    builder.finish(model.manifest.clone(), Some(model.manifest_bytes.clone()))
+    let (manifest, bytes) = (model.manifest().clone(), model.manifest_bytes().to_vec());
+    // It may be the model that is about to be replaced, and some systems do not rename what is open.
+    drop(model);
+    builder.finish(manifest, Some(bytes))
 }
 
 /// The same model in the other layout.
-fn change(model: &Model, target: Target, layout: Layout, listener: Listener<'_>) -> Result<Installed> {
-    let tensors = model.index.entries.iter().map(source_tensor).collect::<Result<Vec<_>>>()?;
+fn change(model: ModelDir, target: Target, layout: Layout, listener: Listener<'_>) -> Result<Installed> {
+    let tensors = model.index().entries.iter().map(source_tensor).collect::<Result<Vec<_>>>()?;
     let index = plan::resident_index(&tensors, layout)?;
     let index_bytes = build::index_bytes(&index, layout)?;
-    let blob = plan::expert_blob(&model.manifest.arch, model.bits, layout)?;
-    let experts = plan::with_blob(&model.experts, &blob)?;
+    let bits = model.quant().routed_expert.weight_bits;
+    let experts =
+        plan::with_blob(model.experts(), &plan::expert_blob(&model.manifest().arch, bits, layout)?)?;
     let layout_bytes = build::layout_bytes(&experts, layout)?;
-    let others = model.others();
-    let big = (experts.layers.len() as u64).saturating_mul(experts.file_bytes()?);
-    let weights = index.index_size + index.resident_size;
-    let bytes = big
-        .saturating_add(weights)
-        .saturating_add(model.size_of(&others))
+    let others = others(&model);
+    let bytes = (experts.layers.len() as u64)
+        .saturating_mul(experts.file_bytes()?)
+        .saturating_add(index.index_size + index.resident_size)
+        .saturating_add(size_of(&model, &others))
         .saturating_add(layout_bytes.len() as u64);
-    let hashed = model.index.index_size + model.index.resident_size;
+    let hashed = model.manifest().file(WEIGHTS)?.size;
 
     let mut builder = Builder::start(target, bytes, bytes.saturating_add(hashed), listener)?;
     builder.meter.stage(Stage::Verifying)?;
-    verify_weights(model, &mut builder)?;
+    let weights = verified_weights(&model, &mut builder)?;
     builder.meter.stage(Stage::Writing)?;
-    write_resident(model, &index, &index_bytes, &mut builder)?;
+    write_resident(&model, &weights, &index, &index_bytes, &mut builder)?;
     for layer in 0..experts.layers.len() {
-        write_layer(model, &experts, layout, layer, &mut builder)?;
+        write_layer(&model, &experts, layout, layer, &mut builder)?;
     }
     builder.put(LAYOUT, &layout_bytes)?;
     for path in others {
-        let (file, len) = model.listed(path)?;
-        builder.copy(path, path, &file, len, Some(model.manifest.file(path)?))?;
+        copy_listed(&model, path, &mut builder)?;
     }
-    let manifest = Manifest { layout, expert_stride: experts.expert_stride, ..model.manifest.clone() };
+    let manifest = Manifest { layout, expert_stride: experts.expert_stride, ..model.manifest().clone() };
+    drop((model, weights));
     builder.finish(manifest, None)
 }
 
-fn verify_weights(model: &Model, builder: &mut Builder<'_>) -> Result<()> {
-    let want = model.manifest.file(WEIGHTS)?;
+/// Opens and hashes `model_weights.bin`, whose parts will be read out of order.
+fn verified_weights(model: &ModelDir, builder: &mut Builder<'_>) -> Result<File> {
+    let want = model.manifest().file(WEIGHTS)?;
+    let weights = model.open_file(WEIGHTS)?;
     let mut step = |n| match builder.meter.step(n) {
         Ok(()) => std::ops::ControlFlow::Continue(()),
         Err(_) => std::ops::ControlFlow::Break(()),
     };
-    let found = hash::sha256_file(&model.weights, want.size, WEIGHTS, &mut step)?;
-    if found == want.sha256 { Ok(()) } else { Err(wrong_hash(WEIGHTS)) }
+    let found = hash::sha256_file(&weights, want.size, WEIGHTS, &mut step)?;
+    if found == want.sha256 { Ok(weights) } else { Err(wrong_hash(WEIGHTS)) }
 }
 
 fn write_resident(
-    model: &Model,
+    model: &ModelDir,
+    weights: &File,
     index: &ResidentIndex,
     index_bytes: &[u8],
     builder: &mut Builder<'_>,
 ) -> Result<()> {
-    let by_name = model.index.by_name();
+    let by_name = model.index().by_name();
     let mut sink = builder.create(WEIGHTS, index.index_size + index.resident_size)?;
     sink.write(index_bytes)?;
     builder.meter.step(index_bytes.len() as u64)?;
-    let read = |at: u64, buf: &mut [u8]| {
-        file::read_exact_at(&model.weights, buf, at).map_err(Error::io("read", WEIGHTS))
-    };
+    let read =
+        |at: u64, buf: &mut [u8]| file::read_exact_at(weights, buf, at).map_err(Error::io("read", WEIGHTS));
     for entry in &index.entries {
         // The new index was made from the names of the old one.
         let from = by_name
@@ -267,16 +203,16 @@ fn source_tensor(entry: &IndexEntry) -> Result<SourceTensor> {
 
 /// One layer file, blob by blob in the order of the file: each is read once, hashed, rearranged and written.
 fn write_layer(
-    model: &Model,
+    model: &ModelDir,
     experts: &ExpertLayout,
     layout: Layout,
     layer: usize,
     builder: &mut Builder<'_>,
 ) -> Result<()> {
     let path = format!("{EXPERTS_DIR}/{}", experts.layers[layer].file);
-    let (file, _) = model.listed(&path)?;
-    let (from, to) =
-        (model.parts(layer)?, experts.expert_parts(layer, &model.manifest.arch, model.bits, layout)?);
+    let file = model.open_layer(layer)?;
+    let from = model.expert_parts(layer)?;
+    let to = experts.expert_parts(layer, &model.manifest().arch, from.gate.bits, layout)?;
     let mut sink = builder.create(&path, experts.file_bytes()?)?;
     let mut hasher = Sha256::new();
     let (mut old, mut new) = (vec![0u8; from.stride], vec![0u8; to.stride]);
@@ -295,5 +231,5 @@ fn write_layer(
     }
     builder.list(&path, sink)?;
     let found: [u8; 32] = hasher.finalize().into();
-    if found == model.manifest.file(&path)?.sha256 { Ok(()) } else { Err(wrong_hash(&path)) }
+    if found == model.manifest().file(&path)?.sha256 { Ok(()) } else { Err(wrong_hash(&path)) }
 }

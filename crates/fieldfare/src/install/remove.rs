@@ -135,7 +135,12 @@ fn inventory(dir: &Path, manifest: &json::Value) -> Result<(Inventory, Option<St
             if entry.is_dir && folders.contains(&path) {
                 found.dirs.push(path.clone());
                 todo.push(path);
-            } else if !entry.is_dir && (known.contains(&path) || LITTER.contains(&name) || is_layer(&path)) {
+            } else if !entry.is_dir
+                && (known.contains(&path)
+                    || LITTER.contains(&name)
+                    || name.starts_with("._")
+                    || is_layer(&path))
+            {
                 found.files.push(path);
             } else {
                 return Ok((found, Some(path)));

@@ -10,6 +10,7 @@ use crate::format::ModelDir;
 use crate::store::{ExpertStore, LayerFile, LayerFiles, Policy, StoreShape};
 use crate::{Error, Result};
 use fieldfare_kernels::{Kernels, Pool};
+use std::borrow::Borrow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,8 +112,8 @@ impl Runner {
     /// # Errors
     /// [`Error::BadRequest`] for an option out of range, [`Error::Unsupported`] for a model of another kind,
     /// [`Error::Damaged`] for tensors that do not fit the configuration.
-    pub fn new(dir: impl Into<Arc<ModelDir>>, options: &RunnerOptions) -> Result<Self> {
-        let dir = dir.into();
+    pub fn new(dir: impl Into<Arc<ModelDir>>, options: impl Borrow<RunnerOptions>) -> Result<Self> {
+        let (dir, options) = (dir.into(), options.borrow());
         check_options(options)?;
         let config = Config::open(&dir)?;
         let weights = Weights::open(&dir, &config)?;

@@ -88,6 +88,9 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    /// A slot and how dear it is: by class, then by value.
+    type Candidate = (usize, (u8, (f64, usize)));
+
     /// The same cache in the plainest words: every use is kept in a list, scores are summed from it, and the
     /// steps are found by asking "who may go" anew each time.
     struct Naive {
@@ -128,7 +131,7 @@ mod tests {
                 if consumed.contains(&expert) {
                     continue;
                 }
-                let mut best: Option<(usize, (u8, (f64, usize)))> = None;
+                let mut best: Option<Candidate> = None;
                 for (slot, held) in self.slots.iter().enumerate() {
                     let key = match held {
                         None => (0, (0.0, 0)),

@@ -21,7 +21,8 @@ pub(super) fn build(source: Source, sha256: &[u8; 32]) -> Result<Vec<u64>> {
     drop(source);
     let mut flags = if merges.bytes_merge { FLAG_BYTES_MERGE } else { 0 };
     let mut exceptions: Vec<u32> = merges.exceptions.into_iter().collect();
-    if exceptions.len() <= MAX_EXCEPTIONS {
+    // A token with byte parts does not read like the text it comes from, so it cannot be looked for there.
+    if exceptions.len() <= MAX_EXCEPTIONS && !merges.bytes_merge {
         flags |= FLAG_EXCEPTIONS;
     } else {
         exceptions.clear();

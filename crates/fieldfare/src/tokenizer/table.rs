@@ -131,6 +131,11 @@ impl Table {
         bytemuck::try_cast_slice(bytes).unwrap_or_default()
     }
 
+    #[cfg(test)]
+    pub(super) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
     /// The sections as typed slices.
     pub(super) fn view(&self) -> View<'_> {
         View {
@@ -179,7 +184,7 @@ impl<'a> View<'a> {
 
     /// The text of a token.
     pub(super) fn piece(&self, id: u32) -> Option<&'a str> {
-        let [start, end] = *self.offsets.get(id as usize..id as usize + 2)? else { return None };
+        let &[start, end, ..] = self.offsets.get(id as usize..)? else { return None };
         let bytes = self.text.get(start as usize..end as usize)?;
         if bytes.is_empty() { None } else { std::str::from_utf8(bytes).ok() }
     }

@@ -1,5 +1,9 @@
 //! Tests of the whole room: recorded cases, the `tokenizers` library as oracle, hostile files, the cache.
 
+mod cached;
+mod hostile;
+mod oracle;
+
 use super::*;
 use serde_json::Value;
 use std::sync::OnceLock;
@@ -41,9 +45,9 @@ fn ids(value: &Value) -> Vec<u32> {
 fn encode(tokenizer: &Tokenizer, text: &str, control: bool) -> Vec<u32> {
     let mut out = Vec::new();
     if control {
-        tokenizer.encode_with_control(text, &mut out)
+        tokenizer.encode_with_control(text, &mut out);
     } else {
-        tokenizer.encode(text, &mut out)
+        tokenizer.encode(text, &mut out);
     }
     out
 }

@@ -1,12 +1,19 @@
 //! Inputs and files that are wrong, and numbers beyond half precision.
 
-use crate::support::{Reference, all_logits, bits, difference, exact, install, prefill, runner};
+use crate::support::{Reference, all_logits, bits, difference, exact, install, prefill, runner, scratch};
 use fieldfare::Error;
 use fieldfare::format::{Integrity, Layout, ModelDir};
 use fieldfare::model::{Forward, Precision, Probe, Runner, RunnerOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+#[test]
+fn a_runner_may_move_to_another_thread() {
+    let runner = runner(Layout::Tiled, &exact());
+    let position = std::thread::spawn(move || runner.position()).join().unwrap();
+    assert_eq!(position, 0);
+}
 
 #[test]
 fn options_and_ids_are_checked() {
@@ -59,7 +66,7 @@ fn a_layer_file_that_shrinks_is_an_error_and_no_more() {
 
 /// A copy of the fixture in which some plain bf16 tensors are multiplied by powers of two.
 fn scaled_copy(name: &str, factors: &[(&str, i32)]) -> PathBuf {
-    let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let to = scratch(name);
     std::fs::create_dir_all(&to).unwrap();
     for entry in std::fs::read_dir(fieldfare_testing::tiny_checkpoint()).unwrap() {
         let entry = entry.unwrap();
@@ -84,7 +91,7 @@ fn scaled_copy(name: &str, factors: &[(&str, i32)]) -> PathBuf {
 }
 
 fn open(from: &Path, name: &str) -> Arc<ModelDir> {
-    Arc::new(ModelDir::open(&install(from, name, Layout::Tiled), Integrity::Full).unwrap())
+    Arc::new(ModelDir::open(install(from, name, Layout::Tiled), Integrity::Full).unwrap())
 }
 
 /// Largest magnitude of the residual after each layer.

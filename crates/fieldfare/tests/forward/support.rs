@@ -4,34 +4,46 @@ use fieldfare::format::{Integrity, Layout, ModelDir};
 use fieldfare::install::{InstallOptions, install_local};
 use fieldfare::model::{Forward, Precision, Runner, RunnerOptions};
 use safetensors::SafeTensors;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use tempfile::TempDir;
 
 /// Sliding window of the fixture.
 pub(crate) const WINDOW: usize = 32;
 
-/// Installs the checkpoint at `from` as `name` below the build's scratch folder.
+thread_local! {
+    /// Scratch of this test, removed when its thread ends.
+    static SCRATCH: TempDir = TempDir::new().expect("a scratch folder");
+    static TINY: RefCell<HashMap<Layout, Arc<ModelDir>>> = RefCell::default();
+}
+
+/// A path of this name in the test's own scratch folder.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    SCRATCH.with(|scratch| scratch.path().join(name))
+}
+
+/// Installs the checkpoint at `from` as `name` in the scratch folder.
 pub(crate) fn install(from: &Path, name: &str, layout: Layout) -> PathBuf {
-    let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let output = scratch(name);
     let options =
-        InstallOptions { from: from.to_path_buf(), output: output.clone(), layout, overwrite: true };
+        InstallOptions { from: from.to_path_buf(), output: output.clone(), layout, overwrite: false };
     install_local(&options, &mut |_| ControlFlow::Continue(())).expect("the fixture installs");
     output
 }
 
-/// The fixture in the layout asked for, installed once.
+/// The fixture in the layout asked for, installed once a test.
 pub(crate) fn tiny(layout: Layout) -> Arc<ModelDir> {
-    static DIRS: [OnceLock<Arc<ModelDir>>; 2] = [const { OnceLock::new() }; 2];
-    let (slot, name) = match layout {
-        Layout::V1 => (&DIRS[0], "forward-v1.gturbo"),
-        Layout::Tiled => (&DIRS[1], "forward-tiled.gturbo"),
-    };
-    Arc::clone(slot.get_or_init(|| {
-        let path = install(&fieldfare_testing::tiny_checkpoint(), name, layout);
-        Arc::new(ModelDir::open(&path, Integrity::Full).expect("what was installed opens"))
-    }))
+    TINY.with_borrow_mut(|tiny| {
+        let dir = tiny.entry(layout).or_insert_with(|| {
+            let path =
+                install(&fieldfare_testing::tiny_checkpoint(), &format!("tiny-{layout}.gturbo"), layout);
+            Arc::new(ModelDir::open(&path, Integrity::Full).expect("what was installed opens"))
+        });
+        Arc::clone(dir)
+    })
 }
 
 /// Exact precision, whole context, one thread.

@@ -34,7 +34,7 @@ fn tensors_are_checked_by_name_before_the_first_byte() {
         (
             "and 3 more",
             Box::new(|c| {
-                c.tensors.retain(|n, _| !n.contains("layers.1.mlp.") || n.contains("up_proj.weight"))
+                c.tensors.retain(|n, _| !n.contains("layers.1.mlp.") || n.contains("up_proj.weight"));
             }),
         ),
         ("[128]", Box::new(move |c| drop(c.tensors.insert(scale.into(), zero("BF16", &[64], 128))))),
@@ -42,25 +42,25 @@ fn tensors_are_checked_by_name_before_the_first_byte() {
         (
             "[15, 64, 16]",
             Box::new(move |c| {
-                drop(c.tensors.insert(format!("{EXPERT}.weight"), zero("U32", &[15, 64, 16], 61440)))
+                drop(c.tensors.insert(format!("{EXPERT}.weight"), zero("U32", &[15, 64, 16], 61440)));
             }),
         ),
         (
             "is 8 bit",
             Box::new(move |c| {
-                drop(c.tensors.insert(format!("{EXPERT}.weight"), zero("U32", &[16, 64, 32], 131_072)))
+                drop(c.tensors.insert(format!("{EXPERT}.weight"), zero("U32", &[16, 64, 32], 131_072)));
             }),
         ),
         (
             "lm_head.weight",
             Box::new(move |c| {
-                drop(c.tensors.insert("language_model.lm_head.weight".into(), zero("BF16", &[1], 2)))
+                drop(c.tensors.insert("language_model.lm_head.weight".into(), zero("BF16", &[1], 2)));
             }),
         ),
         (
             "per_layer",
             Box::new(move |c| {
-                drop(c.tensors.insert("language_model.model.per_layer".into(), zero("F16", &[1], 2)))
+                drop(c.tensors.insert("language_model.model.per_layer".into(), zero("F16", &[1], 2)));
             }),
         ),
         (
@@ -82,7 +82,7 @@ fn tensors_are_checked_by_name_before_the_first_byte() {
                         .as_object_mut()
                         .expect("object")
                         .remove("language_model.model.layers.3.router.proj");
-                })
+                });
             }),
         ),
         (
@@ -90,7 +90,7 @@ fn tensors_are_checked_by_name_before_the_first_byte() {
             Box::new(|c| {
                 c.config(|v| {
                     v["quantization"]["language_model.model.layers.6.mlp.up_proj"] = json!(false);
-                })
+                });
             }),
         ),
         ("embed_tokens of 6 bit", Box::new(|c| c.config(|v| v["quantization"]["bits"] = json!(6)))),
@@ -174,7 +174,7 @@ fn files_are_checked_by_name_before_the_first_byte() {
         (
             INDEX,
             Box::new(|dir| {
-                fs::write(dir.join(INDEX), "{\"weight_map\":{\"a\":\"x\",\"a\":\"x\"}}").expect("write")
+                fs::write(dir.join(INDEX), "{\"weight_map\":{\"a\":\"x\",\"a\":\"x\"}}").expect("write");
             }),
         ),
         (

@@ -61,6 +61,8 @@ fn a_model_can_be_converted_in_place() {
     }
     assert!(contents(&out) == v1);
     assert_eq!(listing(root.path()), ["model"]);
+    assert!(refusal(to(&out, &out.join("inside"), Layout::Tiled)).contains("inside"));
+    assert_eq!(listing(&out).len(), 5);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `fieldfare chat`: one answer to a text, a pipe or a file of messages, or a conversation on a terminal.
 
 pub mod conversation;
-mod editor;
-mod messages;
+pub mod editor;
+pub mod messages;
 
 use crate::Outcome;
 use crate::args::{ChatArgs, OutputArgs};
@@ -28,7 +28,7 @@ pub fn run(args: &ChatArgs) -> Outcome {
 
 /// The conversation to answer, or `None` for one on the terminal.
 fn read(args: &ChatArgs) -> Outcome<Option<Vec<Message>>> {
-    let mut messages: Vec<Message> = args.system.as_deref().map(Message::system).into_iter().collect();
+    let mut messages: Vec<Message> = system(args).map(Message::system).into_iter().collect();
     if let Some(file) = &args.messages_file {
         messages.extend(messages::read(file)?);
         return Ok(Some(messages));
@@ -52,6 +52,11 @@ fn read(args: &ChatArgs) -> Outcome<Option<Vec<Message>>> {
     Ok(Some(messages))
 }
 
+/// The instructions; blank ones are none.
+fn system(args: &ChatArgs) -> Option<&str> {
+    args.system.as_deref().filter(|text| !text.trim().is_empty())
+}
+
 fn render_options(args: &ChatArgs) -> RenderOptions {
     RenderOptions { enable_thinking: args.think, ..RenderOptions::default() }
 }
@@ -66,9 +71,8 @@ fn one_answer(args: &ChatArgs, messages: Vec<Message>) -> Outcome {
     let tokenizer = engine.tokenizer()?.clone();
     let prompt = chat::prompt(&messages, &[], &render_options(args), &tokenizer)?;
     let options = answer::generate_options(&args.sampling, mode(prompt.starts_in_reasoning));
-    let mut session = engine.session();
-    let generation = answer::run(&mut session, &prompt.ids, &options, &args.output)?;
-    answer::finish(&generation, &options, &session, &args.output)
+    let generation = answer::run(&mut engine.session(), &prompt.ids, &options, &args.output)?;
+    answer::finish(&generation, &args.output)
 }
 
 fn talk(args: &ChatArgs) -> Outcome {
@@ -87,7 +91,7 @@ fn talk(args: &ChatArgs) -> Outcome {
         options: answer::generate_options(&args.sampling, mode(false)),
         output: &args.output,
     };
-    Conversation::new(lines, engine_answers, args.system.clone(), &mut std::io::stderr()).run()
+    Conversation::new(lines, engine_answers, system(args).map(str::to_owned), &mut std::io::stderr()).run()
 }
 
 /// The engine as the other side of a conversation.
@@ -119,12 +123,15 @@ impl EngineAnswers<'_> {
 
     fn remarks(&self, generation: &Generation) {
         match generation.finish {
-            Finish::Length => report::note("(cut short: the limit of new tokens or of the context is reached)"),
+            Finish::Length => {
+                report::note("(cut short: the limit of new tokens or of the context is reached)");
+            }
             Finish::Cancelled => report::note("(stopped)"),
             _ => {}
         }
         if !self.output.quiet {
-            report::statistics(&answer::statistics(generation, &self.options, &self.session));
+            answer::remark_calls(generation);
+            report::statistics(&answer::statistics(generation));
         }
     }
 }

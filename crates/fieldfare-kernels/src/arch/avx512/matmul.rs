@@ -203,6 +203,9 @@ unsafe fn group<const N: usize, const TILED: bool>(
                 }
             }
             Source::Rows { weights, .. } if !TILED => {
+                if g.is_multiple_of(2) {
+                    x86::prefetch_rows(weights, g * N * 4);
+                }
                 for (h, words) in words.chunks_exact_mut(4).enumerate() {
                     transpose(weights, g * N * 4 + h * 16, words);
                 }

@@ -8,6 +8,12 @@ use std::collections::HashSet;
 /// Deepest nesting of arrays and objects. Our documents need 8.
 pub const MAX_DEPTH: usize = 64;
 
+/// Most values that one document may have as a tree, so that a hostile one takes 16 MiB and not fifty times its size. Our
+/// manifests have a few hundred.
+const MAX_VALUES: usize = 1 << 19;
+/// The same for a part read with [`Cursor::nested`].
+const MAX_NESTED_VALUES: usize = 1 << 15;
+
 /// Objects up to this size look for a repeated key by comparing; larger ones use a set.
 const SMALL_OBJECT: usize = 16;
 
@@ -17,6 +23,8 @@ pub struct Cursor<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
+    /// Values that may still be made.
+    budget: usize,
 }
 
 impl<'a> Cursor<'a> {
@@ -27,7 +35,7 @@ impl<'a> Cursor<'a> {
         }
         let text = std::str::from_utf8(bytes)
             .map_err(|e| Error::damaged(file, format!("not UTF-8 at byte {}", e.valid_up_to())))?;
-        Ok(Self { file, text, at: 0, depth: 0 })
+        Ok(Self { file, text, at: 0, depth: 0, budget: MAX_VALUES })
     }
 
     fn bytes(&self) -> &'a [u8] {
@@ -115,6 +123,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads any value as a tree.
     pub fn value(&mut self) -> Result<Value> {
+        self.budget = self.budget.checked_sub(1).ok_or_else(|| self.error("too many values"))?;
         match self.peek() {
             Some(b'{') => {
                 let mut members = Vec::new();
@@ -143,10 +152,20 @@ impl<'a> Cursor<'a> {
 
     /// Reads any value and drops it.
     pub fn skip(&mut self) -> Result<()> {
+        self.leaf().map(drop)
+    }
+
+    /// Reads any value; an array or object is checked but comes out empty. For members that should be scalars.
+    pub fn leaf(&mut self) -> Result<Value> {
         match self.peek() {
-            Some(b'{') => self.object(|cursor, _| cursor.skip()),
-            Some(b'[') => self.array(|cursor, _| cursor.skip()),
-            _ => self.value().map(drop),
+            Some(b'{') => self.object(|cursor, _| cursor.skip()).map(|()| Value::Object(Vec::new())),
+            Some(b'[') => self.array(|cursor, _| cursor.skip()).map(|()| Value::Array(Vec::new())),
+            _ => {
+                let budget = self.budget; // one scalar is not kept in a tree
+                let value = self.value();
+                self.budget = budget;
+                value
+            }
         }
     }
 
@@ -179,7 +198,7 @@ impl<'a> Cursor<'a> {
 
     /// A cursor over a part of this document got from [`Cursor::raw_object`]; it continues the depth count.
     pub(crate) fn nested(&self, text: &'a str) -> Self {
-        Self { file: self.file, text, at: 0, depth: self.depth }
+        Self { file: self.file, text, at: 0, depth: self.depth, budget: MAX_NESTED_VALUES }
     }
 
     fn word(&mut self, word: &str, value: Value) -> Result<Value> {
@@ -221,10 +240,11 @@ impl<'a> Cursor<'a> {
             self.digits()?;
         }
         let text = &self.text[start..self.at];
-        if whole && let Ok(value) = text.parse::<i128>() {
-            if (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value) {
-                return Ok(Value::Int(value));
-            }
+        if whole
+            && let Ok(value) = text.parse::<i128>()
+            && (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value)
+        {
+            return Ok(Value::Int(value));
         }
         match text.parse::<f64>() {
             Ok(value) if value.is_finite() => Ok(Value::Float(value)),

@@ -62,6 +62,8 @@ fn malformed_text_is_refused() {
         assert!(message.contains("duplicate key"), "{message}");
     }
     assert!(read(&"[".repeat(100_000)).unwrap_err().to_string().contains("nested too deeply"));
+    let wide = format!("[{}0]", "0,".repeat(1 << 19));
+    assert!(parse("doc", wide.as_bytes(), 4 << 20).unwrap_err().to_string().contains("too many values"));
     assert!(parse("doc", b"\xff", 9).is_err());
     assert!(parse("doc", b"[1, 2]", 5).unwrap_err().to_string().contains("limit of 5"));
     assert!(parse("doc", b"[1,2]", 5).is_ok(), "exactly at the cap");
@@ -134,5 +136,27 @@ proptest! {
     fn any_text_is_refused_or_read(text in ".{0,64}", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         let _ = read(&text);
         let _ = parse("doc", &bytes, 1 << 20);
+    }
+}
+
+/// Replaces (or with `None` removes) the member at a path of keys and indices; for tests that damage a document.
+pub(in crate::format) fn edit(value: &mut Value, path: &str, new: Option<Value>) {
+    let (head, rest) = path.split_once('|').map_or((path, None), |(head, rest)| (head, Some(rest)));
+    match (value, rest) {
+        (Value::Array(elements), Some(rest)) => {
+            edit(&mut elements[head.parse::<usize>().unwrap()], rest, new);
+        }
+        (Value::Array(elements), None) => {
+            let at = head.parse::<usize>().unwrap();
+            elements.splice(at..(at + 1).min(elements.len()), new);
+        }
+        (Value::Object(members), Some(rest)) => {
+            edit(&mut members.iter_mut().find(|(key, _)| key == head).unwrap().1, rest, new);
+        }
+        (Value::Object(members), None) => {
+            members.retain(|(key, _)| key != head);
+            members.extend(new.map(|value| (head.to_owned(), value)));
+        }
+        (other, _) => panic!("{path}: {other:?} has no members"),
     }
 }

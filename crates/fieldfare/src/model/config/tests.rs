@@ -103,7 +103,8 @@ fn other_models_are_refused_by_name() {
         let error = Config::new(&manifest(), &with(key, value)).unwrap_err();
         assert!(matches!(&error, Error::Unsupported(what) if what.contains(key)), "{key}: {error}");
     }
-    let change: [(&str, fn(&mut Arch)); 7] = [
+    type Change = (&'static str, fn(&mut Arch));
+    let changes: [Change; 7] = [
         ("attention_k_eq_v", |arch| arch.attention_k_eq_v = false),
         ("tie_word_embeddings", |arch| arch.tie_word_embeddings = false),
         ("hidden_activation", |arch| arch.hidden_activation = "silu".into()),
@@ -112,7 +113,7 @@ fn other_models_are_refused_by_name() {
         ("num_key_value_heads", |arch| arch.num_key_value_heads = 3),
         ("vocab_size", |arch| arch.vocab_size = usize::MAX),
     ];
-    for (key, change) in change {
+    for (key, change) in changes {
         let mut manifest = manifest();
         change(&mut manifest.arch);
         // Without the sidecar's value, so that not the comparison is what fails.

@@ -1,0 +1,158 @@
+//! What an engine and a generation are asked for, checked before any work.
+
+use crate::model::{Precision, RunnerOptions};
+use crate::sample::Sampling;
+use crate::store::Policy;
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How to run a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Tokens that the KV cache may hold, prompt and answer together. Memory is taken as it fills.
+    pub max_context: usize,
+    /// Expert slots of a layer; `None` lets the model choose.
+    pub expert_cache_slots: Option<usize>,
+    /// Which expert loses its slot. Never changes a result.
+    pub expert_cache_policy: Policy,
+    /// Tokens of a prefill pass. Never changes a result.
+    pub prefill_chunk_tokens: usize,
+    /// What may be rounded.
+    pub precision: Precision,
+    /// Worker threads; `None` is one for each core.
+    pub threads: Option<usize>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            max_context: 4096,
+            expert_cache_slots: None,
+            expert_cache_policy: Policy::default(),
+            prefill_chunk_tokens: 128,
+            precision: Precision::Default,
+            threads: None,
+        }
+    }
+}
+
+impl EngineOptions {
+    /// Refuses what no model could do; the model itself checks the rest (slots against experts, say).
+    pub fn validate(&self) -> Result<()> {
+        let checks = [
+            ("max_context", Some(self.max_context), 1 << 20),
+            ("expert_cache_slots", self.expert_cache_slots, 1 << 16),
+            ("prefill_chunk_tokens", Some(self.prefill_chunk_tokens), 1 << 20),
+            ("threads", self.threads, 4096),
+        ];
+        for (field, value, limit) in checks {
+            if value.is_some_and(|value| value == 0 || value > limit) {
+                return Err(Error::bad(field, format!("must be from 1 to {limit}")));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn runner(&self) -> RunnerOptions {
+        RunnerOptions {
+            max_context: self.max_context,
+            // A pass never has more rows than the context, and its scratch is made for all of them.
+            prefill_chunk_tokens: self.prefill_chunk_tokens.min(self.max_context),
+            precision: self.precision,
+            slots_per_layer: self.expert_cache_slots,
+            policy: self.expert_cache_policy,
+            threads: self.threads,
+        }
+    }
+}
+
+/// What one generation is asked for.
+#[derive(Clone, Debug)]
+pub struct GenerateOptions {
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Most tokens made. 0 makes none and feeds nothing.
+    pub max_new: usize,
+    /// Texts that end the answer; matched on visible text, across token borders, and not shown.
+    pub stop: Vec<String>,
+    /// Ids that end the answer; not shown and not among the generated ids. `None` is the model's own list.
+    pub stop_ids: Option<Vec<u32>>,
+    /// Ids that are never chosen; their logits are set to minus infinity before anything else. `None` in chat
+    /// mode is every media token and what only a prompt has (`<pad>`, `<bos>`, `<unk>`, `<mask>`, tool
+    /// declarations, the think mark, the start of a turn); in raw mode the media tokens only, so that greedy
+    /// is the model's own argmax.
+    pub suppress: Option<Vec<u32>>,
+    /// What the ids mean.
+    pub mode: OutputMode,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        Self {
+            sampling: Sampling::default(),
+            max_new: 1024,
+            stop: Vec::new(),
+            stop_ids: None,
+            suppress: None,
+            mode: OutputMode::Raw,
+        }
+    }
+}
+
+/// How generated ids become text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutputMode {
+    /// Plain continuation; control tokens are not shown.
+    Raw,
+    /// The chat format: content, reasoning and tool calls apart.
+    Chat {
+        /// What the renderer said of the prompt.
+        starts_in_reasoning: bool,
+        /// Names of the declared tools.
+        tools: Vec<String>,
+    },
+}
+
+/// Asks a running call to end, from any thread. Clones share the request; it stays until the token is
+/// dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Nothing asked yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks. Calls that see it end within about one token, or one layer of a prefill pass.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_out_of_range_are_named() {
+        EngineOptions::default().validate().unwrap();
+        let bad = [
+            EngineOptions { max_context: 0, ..EngineOptions::default() },
+            EngineOptions { expert_cache_slots: Some(0), ..EngineOptions::default() },
+            EngineOptions { prefill_chunk_tokens: usize::MAX, ..EngineOptions::default() },
+            EngineOptions { threads: Some(0), ..EngineOptions::default() },
+        ];
+        for (options, field) in
+            bad.iter().zip(["max_context", "expert_cache_slots", "prefill_chunk_tokens", "threads"])
+        {
+            assert!(options.validate().unwrap_err().to_string().starts_with(field));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Teacher-forced scoring: how likely the model finds each id, given those before it.
+
+use super::event::{Candidate, Scores};
+use super::options::Cancel;
+use super::session::Session;
+use crate::Result;
+use crate::model::Forward;
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+/// Feeds `ids` into an empty cache. They are checked already. Nothing is suppressed: these are the model's
+/// own numbers.
+pub(super) fn run<F: Forward>(
+    session: &mut Session<'_, F>,
+    ids: &[u32],
+    top: usize,
+    cancel: &Cancel,
+    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+) -> Result<Scores> {
+    session.clear();
+    let mut scores = Scores {
+        tokens: ids.to_vec(),
+        logprobs: Vec::with_capacity(ids.len() - 1),
+        argmax: Vec::with_capacity(ids.len()),
+        perplexity: f64::NAN,
+        top: Vec::new(),
+    };
+    let mut sum = 0.0;
+    let result = session.forward.prefill_each(ids, &mut |i, logits| {
+        let norm = log_sum_exp(logits);
+        scores.argmax.push(argmax(logits));
+        if let Some(logit) = ids.get(i + 1).and_then(|&next| logits.get(next as usize)) {
+            let logprob = f64::from(*logit) - norm;
+            sum += logprob;
+            scores.logprobs.push(logprob as f32);
+        }
+        if top > 0 {
+            scores.top.push(best(logits, top, norm));
+        }
+        let asked = progress(i + 1).is_break() || cancel.is_cancelled();
+        if asked { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    session.resync(ids);
+    result?;
+    if !scores.logprobs.is_empty() {
+        scores.perplexity = (-sum / scores.logprobs.len() as f64).exp();
+    }
+    Ok(scores)
+}
+
+/// ln of the sum of exp, with the largest taken out; in double precision, since a quarter of a million terms
+/// are added.
+fn log_sum_exp(logits: &[f32]) -> f64 {
+    let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    if largest.is_infinite() {
+        return largest;
+    }
+    largest + logits.iter().map(|&x| (f64::from(x) - largest).exp()).sum::<f64>().ln()
+}
+
+/// By falling value, NaN last, then by rising id.
+fn order(logits: &[f32], a: u32, b: u32) -> Ordering {
+    let value = |id: u32| {
+        let x = logits[id as usize];
+        if x.is_nan() { f32::NEG_INFINITY } else { x }
+    };
+    value(b).total_cmp(&value(a)).then(a.cmp(&b))
+}
+
+fn argmax(logits: &[f32]) -> u32 {
+    let ids = 0..u32::try_from(logits.len()).unwrap_or(u32::MAX);
+    ids.min_by(|&a, &b| order(logits, a, b)).unwrap_or_default()
+}
+
+fn best(logits: &[f32], top: usize, norm: f64) -> Vec<Candidate> {
+    let mut ids: Vec<u32> = (0..u32::try_from(logits.len()).unwrap_or(u32::MAX)).collect();
+    let top = top.min(ids.len());
+    if top < ids.len() {
+        ids.select_nth_unstable_by(top, |&a, &b| order(logits, a, b));
+        ids.truncate(top);
+    }
+    ids.sort_unstable_by(|&a, &b| order(logits, a, b));
+    ids.into_iter()
+        .map(|id| Candidate { id, logprob: (f64::from(logits[id as usize]) - norm) as f32 })
+        .collect()
+}

@@ -1,0 +1,139 @@
+//! A session: the KV cache and the ids in it. A prompt that goes on where the cache ends costs only what is
+//! new.
+
+use super::event::{Event, Generation, Scores};
+use super::generate;
+use super::options::{Cancel, GenerateOptions};
+use super::score;
+use crate::model::{Forward, Runner};
+use crate::tokenizer::Tokenizer;
+use crate::{Error, Result};
+use std::ops::ControlFlow;
+
+/// Readings of the expert store, for the difference over a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) bytes_read: u64,
+}
+
+/// Generates and scores, one call at a time, over one KV cache. Written against [`Forward`], so that it is
+/// tested without a model.
+pub struct Session<'a, F: Forward = Runner> {
+    pub(super) forward: &'a mut F,
+    /// The ids in the KV cache.
+    pub(super) cached: &'a mut Vec<u32>,
+    pub(super) tokenizer: Option<&'a Tokenizer>,
+    /// Why there is no tokenizer.
+    pub(super) no_tokenizer: &'a str,
+    /// The ids that end an answer unless the caller names others.
+    pub(super) stop_ids: &'a [u32],
+    pub(super) counters: fn(&F) -> Counters,
+}
+
+impl<F: Forward> Session<'_, F> {
+    /// Continues `prompt`.
+    ///
+    /// The part of the prompt that the KV cache already holds is not computed again; results are the same
+    /// either way. A context of N holds N tokens of prompt and answer; since the last token made need not be
+    /// fed, a prompt of exactly N tokens still gets one, and ends by [`super::Finish::Length`]. With
+    /// `max_new` 0 nothing is fed and nothing made.
+    ///
+    /// `sink` gets what happens; `Break` and `cancel` end the call with [`super::Finish::Cancelled`] and what
+    /// there is so far.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for an empty prompt, an id beyond the vocabulary or a bad option,
+    /// [`Error::ContextFull`] for a prompt longer than the context, both before any work;
+    /// [`Error::NoTokenizer`] for what needs one; those of the model.
+    pub fn generate(
+        &mut self,
+        prompt: &[u32],
+        options: &GenerateOptions,
+        cancel: &Cancel,
+        sink: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Generation> {
+        self.check(prompt)?;
+        generate::run(self, prompt, options, cancel, sink)
+    }
+
+    /// Feeds `ids` and says how likely each is, and with `top` > 0 the best ids at each position. Starts with
+    /// an empty cache. `progress` gets the number of ids done.
+    ///
+    /// # Errors
+    /// As [`Session::generate`]; [`Error::Cancelled`] when asked to stop.
+    pub fn score(
+        &mut self,
+        ids: &[u32],
+        top: usize,
+        cancel: &Cancel,
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<Scores> {
+        self.check(ids)?;
+        score::run(self, ids, top, cancel, progress)
+    }
+
+    /// The ids in the KV cache.
+    pub fn cached(&self) -> &[u32] {
+        self.cached
+    }
+
+    /// Tokens that the KV cache may hold.
+    pub fn max_context(&self) -> usize {
+        self.forward.max_context()
+    }
+
+    /// The model underneath.
+    pub fn model(&self) -> &F {
+        self.forward
+    }
+
+    /// Forgets what is in the KV cache.
+    pub fn clear(&mut self) {
+        let left = self.forward.rewind(0);
+        self.cached.truncate(left);
+    }
+
+    pub(super) fn require_tokenizer(&self) -> Result<&Tokenizer> {
+        self.tokenizer.ok_or_else(|| Error::NoTokenizer(self.no_tokenizer.to_owned()))
+    }
+
+    fn check(&self, ids: &[u32]) -> Result<()> {
+        if ids.is_empty() {
+            return Err(Error::bad("prompt", "is empty"));
+        }
+        let context = self.forward.max_context();
+        if ids.len() > context {
+            return Err(Error::ContextFull { prompt: ids.len(), context });
+        }
+        let vocabulary = self.forward.vocab_size();
+        let beyond = |&&id: &&u32| usize::try_from(id).ok().is_none_or(|id| id >= vocabulary);
+        match ids.iter().find(beyond) {
+            Some(id) => {
+                Err(Error::bad("prompt", format!("token id {id} is beyond the vocabulary of {vocabulary}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Brings the cache to the longest prefix of `prompt` that it can keep, but never all of it: the logits
+    /// after the last token are wanted. Returns its length.
+    pub(super) fn reuse(&mut self, prompt: &[u32]) -> usize {
+        let common = self.cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let wanted = common.min(prompt.len().saturating_sub(1));
+        if wanted < self.forward.position() {
+            let left = self.forward.rewind(wanted);
+            self.cached.truncate(left);
+        }
+        self.cached.len()
+    }
+
+    /// After a failed call of the model: `known` are the ids that were in the cache or on their way in, and
+    /// the model says how many it kept.
+    pub(super) fn resync(&mut self, known: &[u32]) {
+        let kept = self.forward.position().min(known.len());
+        self.cached.clear();
+        self.cached.extend_from_slice(&known[..kept]);
+    }
+}
