@@ -60,7 +60,7 @@ impl Engine {
             Ok(tokenizer) => tokenizer.control().stop_ids(),
             Err(_) => configured_stop_ids(&dir)?,
         };
-        let runner = Runner::new(dir, &options.runner())?;
+        let runner = Runner::new(dir, options.runner())?;
         if let Ok(tokenizer) = &tokenizer
             && tokenizer.vocab_size() > runner.vocab_size()
         {
