@@ -54,7 +54,11 @@ impl Engine {
         options.validate()?;
         let dir = Arc::new(ModelDir::open(path, Integrity::Receipt)?);
         let identity: String = dir.manifest_sha256().iter().map(|byte| format!("{byte:02x}")).collect();
-        let lock = ModelLock::acquire(&identity, format!("the model {}", path.display()))?;
+        let what = format!("the model {}", path.display());
+        let lock = match &options.runtime_dir {
+            Some(dir) => ModelLock::acquire_in(dir, &identity, what)?,
+            None => ModelLock::acquire(&identity, what)?,
+        };
         let tokenizer = open_tokenizer(&dir)?;
         let stop_ids = match &tokenizer {
             Ok(tokenizer) => tokenizer.control().stop_ids(),

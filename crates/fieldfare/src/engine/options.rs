@@ -4,6 +4,7 @@ use crate::model::{Precision, RunnerOptions};
 use crate::sample::Sampling;
 use crate::store::Policy;
 use crate::{Error, Result};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,6 +23,8 @@ pub struct EngineOptions {
     pub precision: Precision,
     /// Worker threads; `None` is one for each core.
     pub threads: Option<usize>,
+    /// Where the model's lock lies; `None` is the platform's runtime folder, which all programs of a user share.
+    pub runtime_dir: Option<PathBuf>,
 }
 
 impl Default for EngineOptions {
@@ -33,6 +36,7 @@ impl Default for EngineOptions {
             prefill_chunk_tokens: 128,
             precision: Precision::Default,
             threads: None,
+            runtime_dir: None,
         }
     }
 }
