@@ -18,6 +18,9 @@ use std::time::Duration;
 /// Slots of a layer when nothing is said: the knee of the hit-rate curve at the memory this project is about.
 pub const DEFAULT_SLOTS: usize = 16;
 
+/// What is to blame when the numbers are wrong and the structure is right.
+const WEIGHT_FILES: &str = "model_weights.bin or packed_experts/layer_*.bin";
+
 /// What may be rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
@@ -229,6 +232,11 @@ impl Runner {
                 self.scratch.logits.resize(needed, 0.0);
             }
             head::logits(&mut pass, &self.weights.head, block.clone(), &mut self.scratch);
+            // No input makes a whole model compute such numbers, and every answer to them would be nonsense.
+            if !self.scratch.logits[..needed].iter().all(|logit| logit.is_finite()) {
+                self.position = self.cache.rewind(self.position - ids.len());
+                return Err(Error::damaged(WEIGHT_FILES, "the model computed logits that are no numbers"));
+            }
             for (row, logits) in block.clone().zip(self.scratch.logits.chunks_exact(self.config.vocab_size)) {
                 if each(row, logits).is_break() {
                     return Err(Error::Cancelled);
