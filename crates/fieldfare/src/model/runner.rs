@@ -349,15 +349,14 @@ impl Forward for Runner {
     fn prefill_each(
         &mut self,
         ids: &[u32],
+        between: &mut dyn FnMut() -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
     ) -> Result<()> {
         self.check(ids)?;
         let mut done = 0;
         for chunk in ids.chunks(self.scratch.rows) {
             self.stats.prefill_tokens += chunk.len() as u64;
-            self.pass(chunk, Rows::All, &mut || ControlFlow::Continue(()), &mut |row, logits| {
-                each(done + row, logits)
-            })?;
+            self.pass(chunk, Rows::All, between, &mut |row, logits| each(done + row, logits))?;
             done += chunk.len();
         }
         Ok(())

@@ -81,7 +81,7 @@ fn weights_that_are_no_numbers_are_an_error_and_no_text() {
     assert_eq!(broken.position(), 0);
     let error = broken.decode(ids[0]).map(|_| ()).unwrap_err();
     assert!(damaged(&error), "{error}");
-    let error = broken.prefill_each(&ids[..20], &mut |_, _| go_on()).unwrap_err();
+    let error = broken.prefill_each(&ids[..20], &mut { go_on }, &mut |_, _| go_on()).unwrap_err();
     assert!(damaged(&error), "{error}");
 }
 
