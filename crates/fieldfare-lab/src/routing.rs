@@ -189,7 +189,7 @@ fn measure(options: &Options) -> Result<Report> {
 fn run_tokens(runner: &mut Runner, ids: &mut Vec<u32>, generate: usize) -> Result<Logits> {
     let bar = indicatif::ProgressBar::new((ids.len() + generate) as u64);
     let mut seen = Seen::default();
-    runner.prefill_each(ids, &mut |i, logits| {
+    runner.prefill_each(ids, &mut || ControlFlow::Continue(()), &mut |i, logits| {
         seen.look(ids[i], logits);
         bar.inc(1);
         ControlFlow::Continue(())

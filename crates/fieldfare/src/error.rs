@@ -121,6 +121,9 @@ impl Error {
             Self::Locked { .. } => Some("wait for that process or stop it, then try again"),
             Self::ContextFull { .. } => Some("raise --max-context or shorten the prompt"),
             Self::OutOfSpace { .. } => Some("free some space or choose another --output"),
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                Some("check the permissions of it and of the folders above it")
+            }
             _ => None,
         }
     }

@@ -137,11 +137,12 @@ impl Engine {
 
 /// The tokenizer, or why there is none. Its compiled form lives in the cache folder, never in the model.
 fn open_tokenizer(dir: &ModelDir) -> Result<Result<Arc<Tokenizer>, String>> {
-    let Some(path) = dir.sidecar_path("tokenizer.json") else {
+    let listed = (dir.sidecar_path("tokenizer.json"), dir.sidecar_sha256("tokenizer.json"));
+    let (Some(path), Some(sha256)) = listed else {
         return Ok(Err("it was installed from a source without tokenizer.json".to_owned()));
     };
     let cache = paths::cache_dir().map(|cache| cache.join("tokenizers"));
-    match Tokenizer::open(&path, cache.as_deref()) {
+    match Tokenizer::open_listed(&path, cache.as_deref(), &sha256) {
         Ok(tokenizer) => Ok(Ok(Arc::new(tokenizer))),
         // Scoring and continuing ids work with any vocabulary.
         Err(Error::Unsupported(reason)) => Ok(Err(reason)),

@@ -47,7 +47,7 @@ impl EngineOptions {
         let checks = [
             ("max_context", Some(self.max_context), 1 << 20),
             ("expert_cache_slots", self.expert_cache_slots, 1 << 16),
-            ("prefill_chunk_tokens", Some(self.prefill_chunk_tokens), 1 << 20),
+            ("prefill_chunk_tokens", Some(self.prefill_chunk_tokens), 8192),
             ("threads", self.threads, 4096),
         ];
         for (field, value, limit) in checks {

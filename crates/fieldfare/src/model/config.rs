@@ -4,7 +4,7 @@
 //! Nothing is guessed: a key that the maths needs must be there, and a model of another kind is refused by
 //! the name of the key that makes it one.
 
-use crate::format::{Manifest, ModelDir, PINNED_SNAPSHOT};
+use crate::format::{Arch, Manifest, ModelDir, PINNED_SNAPSHOT};
 use crate::{Error, Result};
 use serde_json::{Map, Value};
 
@@ -103,6 +103,7 @@ impl Config {
             .collect();
         text.refuse_other_models()?;
         text.compare_layers(&layers)?;
+        text.compare_others(arch)?;
         let size = |key: &'static str, value| text.compare_size(key, value);
         let config = Self {
             hidden_size: size("hidden_size", arch.hidden_size)?,
@@ -229,13 +230,42 @@ impl<'a> Text<'a> {
         if value == 0 || value > LARGEST {
             return Err(Error::Unsupported(format!("{key} = {value} in the model's configuration")));
         }
-        match self.get(key) {
-            Some(found) if found.as_f64() != Some(value as f64) => Err(Error::damaged(
-                format!("{SIDECAR}: text_config.{key}"),
-                format!("is {found}, the manifest says {value}"),
-            )),
-            _ => Ok(value),
+        self.compare(&[key], &Value::from(value))?;
+        Ok(value)
+    }
+
+    /// Refuses another value than the manifest's at `path`; none there is no contradiction.
+    fn compare(&self, path: &[&str], value: &Value) -> Result<()> {
+        let inner = |found: Option<&'a Value>, key: &&str| {
+            found.and_then(|found| found.get(key)).filter(|found| !found.is_null())
+        };
+        let found = path.split_first().and_then(|(key, rest)| rest.iter().fold(self.get(key), inner));
+        match found {
+            // 30 and 30.0 are one number.
+            Some(found) if found != value && (found.as_f64() != value.as_f64() || !found.is_number()) => {
+                Err(Error::damaged(
+                    format!("{SIDECAR}: text_config.{}", path.join(".")),
+                    format!("is {found}, the manifest says {value}"),
+                ))
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// What is no size and stands in both files.
+    fn compare_others(&self, arch: &Arch) -> Result<()> {
+        let (sliding, full) = ("sliding_attention", "full_attention");
+        let pairs: [(&[&str], Value); 8] = [
+            (&["num_hidden_layers"], arch.num_hidden_layers.into()),
+            (&["final_logit_softcapping"], arch.final_logit_softcapping.into()),
+            (&["hidden_activation"], arch.hidden_activation.as_str().into()),
+            (&["attention_k_eq_v"], arch.attention_k_eq_v.into()),
+            (&["tie_word_embeddings"], arch.tie_word_embeddings.into()),
+            (&["rope_parameters", sliding, "rope_theta"], arch.rope_theta.into()),
+            (&["rope_parameters", full, "rope_theta"], arch.global_rope_theta.into()),
+            (&["rope_parameters", full, "partial_rotary_factor"], arch.partial_rotary_factor.into()),
+        ];
+        pairs.iter().try_for_each(|(path, value)| self.compare(path, value))
     }
 
     fn compare_layers(&self, layers: &[LayerKind]) -> Result<()> {

@@ -44,9 +44,7 @@ fn read(args: &ChatArgs) -> Outcome<Option<Vec<Message>>> {
         if terminal && !args.output.quiet {
             report::note("(type the message; Ctrl-D on a line of its own ends it)");
         }
-        let text = input::text_stdin()?;
-        input::not_blank(&text, "standard input")?;
-        text
+        input::message_stdin()?
     };
     messages.push(Message::user(text));
     Ok(Some(messages))

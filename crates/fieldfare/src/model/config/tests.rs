@@ -127,6 +127,14 @@ fn contradictions_and_gaps_are_damage() {
     for (key, value) in [
         ("hidden_size", Value::from(129)),
         ("top_k_experts", Value::from("four")),
+        ("num_hidden_layers", Value::from(13)),
+        ("final_logit_softcapping", Value::from(50.0)),
+        ("hidden_activation", Value::from("silu")),
+        ("attention_k_eq_v", Value::Bool(false)),
+        ("tie_word_embeddings", Value::from("yes")),
+        ("rope_parameters", serde_json::json!({"full_attention": {"rope_theta": 5e5}})),
+        ("rope_parameters", serde_json::json!({"full_attention": {"partial_rotary_factor": "x"}})),
+        ("rope_parameters", serde_json::json!({"sliding_attention": {"rope_theta": 1e6}})),
         ("layer_types", Value::from(vec!["sliding_attention"; 12])),
         ("layer_types", Value::from(vec!["full_attention"; 11])),
         ("layer_types", Value::from(5)),
@@ -140,4 +148,7 @@ fn contradictions_and_gaps_are_damage() {
     assert!(matches!(error, Error::Damaged { .. }));
     // Keys that are absent leave the manifest's value.
     Config::new(&manifest(), &with("hidden_size", Value::Null)).unwrap();
+    // So do parts that are absent, and a number is one however it is written.
+    Config::new(&manifest(), &with("rope_parameters", serde_json::json!({"full_attention": 1}))).unwrap();
+    Config::new(&manifest(), &with("final_logit_softcapping", Value::from(30))).unwrap();
 }
