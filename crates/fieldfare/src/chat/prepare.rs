@@ -46,6 +46,7 @@ pub fn prepare(messages: &[Message]) -> Result<Vec<Message>> {
 /// place.
 pub fn prepare_tools(tools: &[Tool]) -> Result<Vec<Tool>> {
     let mut names = HashSet::new();
+    let mut copies = schema::Copies::default();
     tools
         .iter()
         .enumerate()
@@ -55,10 +56,10 @@ pub fn prepare_tools(tools: &[Tool]) -> Result<Vec<Tool>> {
             if !names.insert(tool.name.as_str()) {
                 return Err(Error::bad(format!("{path}.name"), format!("`{}` is declared twice", tool.name)));
             }
-            let adapt = |schema: &Option<serde_json::Value>, key: &str| {
+            let mut adapt = |schema: &Option<serde_json::Value>, key: &str| {
                 schema
                     .as_ref()
-                    .map(|s| schema::adapt(s, &format!("{path}.{key} (tool `{}`)", tool.name)))
+                    .map(|s| schema::adapt(s, &format!("{path}.{key} (tool `{}`)", tool.name), &mut copies))
                     .transpose()
             };
             Ok(Tool {
