@@ -302,6 +302,19 @@ fn many_calls_and_results_take_no_quadratic_time() {
     assert_eq!(prepared[prepared.len() - 2], Message::tool("call-0", ""));
 }
 
+/// A thought's label without its newline may be as long as the whole output.
+#[test]
+fn a_label_that_does_not_end_is_looked_at_once() {
+    let tokenizer =
+        Tokenizer::open(&fieldfare_testing::tiny_checkpoint().join("tokenizer.json"), None).unwrap();
+    let mut parser = OutputParser::new(&tokenizer, Vec::new(), false);
+    parser.push(tokenizer.control().channel_open, &mut |_| {});
+    let letter = tokenizer.id_of("a").unwrap();
+    (0..400_000).for_each(|_| parser.push(letter, &mut |_| {}));
+    let output = parser.finish(End::Length, &mut |_| {});
+    assert_eq!(output.reasoning.map(|r| r.len()), Some(400_000));
+}
+
 fn nasty() -> impl Strategy<Value = String> {
     let words = prop::sample::select(vec![
         "<|\"|>",
