@@ -47,7 +47,8 @@ struct Cache {
     held: Vec<usize>,
     is_held: Vec<bool>,
     count: Vec<f64>,
-    last: Vec<usize>,
+    /// Token of the last use; for the least recently used one also its rank in that request.
+    last: Vec<(usize, usize)>,
     weight: f64,
     now: usize,
 }
@@ -60,7 +61,7 @@ impl Cache {
             held: Vec::with_capacity(slots),
             is_held: vec![false; experts],
             count: vec![0.0; experts],
-            last: vec![0; experts],
+            last: vec![(0, 0); experts],
             weight: 1.0,
             now: 0,
         }
@@ -75,9 +76,9 @@ impl Cache {
             self.weight = 1.0;
         }
         let mut hits = 0;
-        for &expert in experts {
+        for (rank, &expert) in experts.iter().enumerate() {
             self.count[expert] += self.weight;
-            self.last[expert] = self.now;
+            self.last[expert] = (self.now, if self.policy == Policy::Lru { rank } else { 0 });
             if self.is_held[expert] {
                 hits += 1;
                 continue;

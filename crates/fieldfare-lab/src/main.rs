@@ -7,6 +7,7 @@ mod cases;
 mod corpus;
 mod routing;
 mod synth;
+mod tokenizer;
 mod trace;
 
 use clap::{Parser, Subcommand};
@@ -28,6 +29,8 @@ enum Command {
     Routing(routing::Options),
     /// Run a file of fixture cases (chat, parser, tokenizer or detokenizer).
     Cases(cases::Options),
+    /// Measure loading, memory and speed of a tokenizer.
+    Tokenizer(tokenizer::Options),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Command::Synth(options) => synth::run(&options).map(|()| true),
         Command::Routing(options) => routing::run(&options).map(|()| true),
         Command::Cases(options) => cases::run(&options),
+        Command::Tokenizer(options) => tokenizer::run(&options),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
