@@ -10,10 +10,12 @@ use serde_json::{Map, Value};
 
 /// The name of the sidecar in messages.
 const SIDECAR: &str = "tokenizer/config.json";
-/// Largest `config.json` that is read.
-const SIDECAR_CAP: u64 = 4 << 20;
+/// Largest `config.json` that is read: what the installer takes. Read as a tree it may need seventy times its size.
+const SIDECAR_CAP: u64 = 1 << 20;
 /// Largest width, count or vocabulary accepted: products of two fit 64 bits with room to spare.
 const LARGEST: usize = 1 << 24;
+/// Widest head accepted; tables of its rotations are made before any tensor is looked at.
+const LARGEST_HEAD: usize = 1 << 14;
 
 /// How a layer attends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +151,9 @@ impl Config {
         if !(cap > 0.0 && cap.is_finite()) {
             return unsupported(format!("final_logit_softcapping = {cap}"));
         }
+        if !self.rope_frequencies.iter().flatten().all(|frequency| frequency.is_finite()) {
+            return unsupported("a rope_theta so small that positions have no angle".into());
+        }
         for (name, width) in [("head_dim", self.head_dim), ("global_head_dim", self.global_head_dim)] {
             if !width.is_multiple_of(2) {
                 return unsupported(format!("{name} = {width}, an odd width,"));
@@ -227,7 +232,8 @@ impl<'a> Text<'a> {
 
     /// `value` of the manifest, after `key` of the sidecar was found to agree if it is there.
     fn compare_size(&self, key: &'static str, value: usize) -> Result<usize> {
-        if value == 0 || value > LARGEST {
+        let largest = if key.ends_with("head_dim") { LARGEST_HEAD } else { LARGEST };
+        if value == 0 || value > largest {
             return Err(Error::Unsupported(format!("{key} = {value} in the model's configuration")));
         }
         self.compare(&[key], &Value::from(value))?;
@@ -328,7 +334,7 @@ impl<'a> Text<'a> {
         let field = || format!("{SIDECAR}: text_config.rms_norm_eps");
         let eps = self.get("rms_norm_eps").ok_or_else(|| Error::damaged(field(), "missing"))?;
         match eps.as_f64() {
-            Some(eps) if eps > 0.0 && eps < 1.0 => Ok(eps as f32),
+            Some(eps) if eps as f32 > 0.0 && eps < 1.0 => Ok(eps as f32),
             _ => Err(Error::damaged(field(), format!("{eps} is not between 0 and 1"))),
         }
     }

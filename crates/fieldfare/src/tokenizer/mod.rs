@@ -222,3 +222,24 @@ impl<R: Read> Read for Hashed<R> {
         Ok(count)
     }
 }
+
+/// Doors for fuzz targets to the compiled form.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use super::{Result, Sha256, Tokenizer, build, json, table};
+    use sha2::Digest;
+    use std::path::Path;
+
+    /// The words of the compiled form of a `tokenizer.json`.
+    pub fn compile(bytes: &[u8]) -> Result<Vec<u64>> {
+        let parsed = json::parse(bytes).map_err(|error| error.into_error(Path::new(super::FILE)))?;
+        build::build(parsed, &Sha256::digest(bytes).into())
+    }
+
+    /// Opens words under a right checksum as the cache would: `None` if they are no compiled form.
+    pub fn open(mut words: Vec<u64>) -> Option<Tokenizer> {
+        table::seal(&mut words);
+        let sha256: [u8; 32] = bytemuck::cast_slice(words.get(4..8)?).try_into().ok()?;
+        Tokenizer::from_table(table::Table::new(table::Storage::Heap(words), &sha256)?).ok()
+    }
+}

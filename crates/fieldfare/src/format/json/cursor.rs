@@ -14,6 +14,10 @@ const MAX_VALUES: usize = 1 << 19;
 /// The same for a part read with [`Cursor::nested`].
 const MAX_NESTED_VALUES: usize = 1 << 15;
 
+/// Most keys that are remembered at one time to find repeated ones, in all open objects together; so that a hostile
+/// object takes 40 MiB also where nothing of it is kept. The largest of ours has two thousand.
+const MAX_KEYS: usize = 1 << 19;
+
 /// Objects up to this size look for a repeated key by comparing; larger ones use a set.
 const SMALL_OBJECT: usize = 16;
 
@@ -25,6 +29,8 @@ pub struct Cursor<'a> {
     depth: usize,
     /// Values that may still be made.
     budget: usize,
+    /// Keys that may still be remembered.
+    keys: usize,
 }
 
 impl<'a> Cursor<'a> {
@@ -35,7 +41,7 @@ impl<'a> Cursor<'a> {
         }
         let text = std::str::from_utf8(bytes)
             .map_err(|e| Error::damaged(file, format!("not UTF-8 at byte {}", e.valid_up_to())))?;
-        Ok(Self { file, text, at: 0, depth: 0, budget: MAX_VALUES })
+        Ok(Self { file, text, at: 0, depth: 0, budget: MAX_VALUES, keys: MAX_KEYS })
     }
 
     fn bytes(&self) -> &'a [u8] {
@@ -92,6 +98,7 @@ impl<'a> Cursor<'a> {
                 if few.len() < SMALL_OBJECT {
                     few.push(key);
                 } else {
+                    self.keys = self.keys.checked_sub(1).ok_or_else(|| self.error("too many keys"))?;
                     many.insert(key);
                 }
                 if !self.eat(b',') {
@@ -100,6 +107,7 @@ impl<'a> Cursor<'a> {
                 }
             }
         }
+        self.keys += many.len();
         self.depth -= 1;
         Ok(())
     }
@@ -198,7 +206,7 @@ impl<'a> Cursor<'a> {
 
     /// A cursor over a part of this document got from [`Cursor::raw_object`]; it continues the depth count.
     pub(crate) fn nested(&self, text: &'a str) -> Self {
-        Self { file: self.file, text, at: 0, depth: self.depth, budget: MAX_NESTED_VALUES }
+        Self { file: self.file, text, at: 0, depth: self.depth, budget: MAX_NESTED_VALUES, keys: self.keys }
     }
 
     fn word(&mut self, word: &str, value: Value) -> Result<Value> {

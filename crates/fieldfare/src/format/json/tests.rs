@@ -65,6 +65,13 @@ fn malformed_text_is_refused() {
     let wide = format!("[{}0]", "0,".repeat(1 << 19));
     assert!(parse("doc", wide.as_bytes(), 4 << 20).unwrap_err().to_string().contains("too many values"));
     assert!(parse("doc", b"\xff", 9).is_err());
+    let keys = |count: usize| (0..count).map(|i| format!("\"{i}\":0,")).collect::<String>() + "\"z\":0";
+    let many = format!("{{{}}}", keys((1 << 19) + 20));
+    let message = Cursor::new("doc", many.as_bytes(), 16 << 20).unwrap().skip().unwrap_err().to_string();
+    assert!(message.contains("too many keys"), "{message}");
+    // One object after another gives its keys back.
+    let few = format!("[{{{0}}},{{{0}}},{{{0}}}]", keys(1 << 18));
+    Cursor::new("doc", few.as_bytes(), 16 << 20).unwrap().skip().unwrap();
     assert!(parse("doc", b"[1, 2]", 5).unwrap_err().to_string().contains("limit of 5"));
     assert!(parse("doc", b"[1,2]", 5).is_ok(), "exactly at the cap");
 }

@@ -104,7 +104,7 @@ fn other_models_are_refused_by_name() {
         assert!(matches!(&error, Error::Unsupported(what) if what.contains(key)), "{key}: {error}");
     }
     type Change = (&'static str, fn(&mut Arch));
-    let changes: [Change; 7] = [
+    let changes: [Change; 9] = [
         ("attention_k_eq_v", |arch| arch.attention_k_eq_v = false),
         ("tie_word_embeddings", |arch| arch.tie_word_embeddings = false),
         ("hidden_activation", |arch| arch.hidden_activation = "silu".into()),
@@ -112,6 +112,8 @@ fn other_models_are_refused_by_name() {
         ("head_dim", |arch| arch.head_dim = 63),
         ("num_key_value_heads", |arch| arch.num_key_value_heads = 3),
         ("vocab_size", |arch| arch.vocab_size = usize::MAX),
+        ("global_head_dim", |arch| arch.global_head_dim = 1 << 20),
+        ("rope_theta", |arch| arch.rope_theta = 1e-300),
     ];
     for (key, change) in changes {
         let mut manifest = manifest();
@@ -140,6 +142,7 @@ fn contradictions_and_gaps_are_damage() {
         ("layer_types", Value::from(5)),
         ("rms_norm_eps", Value::Null),
         ("rms_norm_eps", Value::from(-1.0)),
+        ("rms_norm_eps", Value::from(1e-300)),
     ] {
         let error = Config::new(&manifest(), &with(key, value)).unwrap_err();
         assert!(matches!(&error, Error::Damaged { file, .. } if file.contains(key)), "{key}: {error}");
