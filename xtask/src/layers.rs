@@ -54,7 +54,9 @@ fn uses(text: &str) -> Vec<(usize, &str)> {
             }
             let rest = &code[at + "crate::".len()..];
             let names: Vec<&str> = match rest.strip_prefix('{') {
-                Some(group) => group.split(['}', ';']).next().unwrap_or("").split(',').map(str::trim).collect(),
+                Some(group) => {
+                    group.split(['}', ';']).next().unwrap_or("").split(',').map(str::trim).collect()
+                }
                 None => vec![rest],
             };
             for name in names {

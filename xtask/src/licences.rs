@@ -62,7 +62,13 @@ mod tests {
     #[test]
     fn expressions() {
         let list: Vec<String> = ["MIT", "Apache-2.0", "Unicode-3.0"].map(String::from).to_vec();
-        for good in ["MIT", "MIT OR GPL-3.0", "Apache-2.0/MIT", "(MIT OR Apache-2.0) AND Unicode-3.0", "MIT AND Apache-2.0"] {
+        for good in [
+            "MIT",
+            "MIT OR GPL-3.0",
+            "Apache-2.0/MIT",
+            "(MIT OR Apache-2.0) AND Unicode-3.0",
+            "MIT AND Apache-2.0",
+        ] {
             assert!(is_allowed(good, &list), "{good}");
         }
         for bad in ["GPL-3.0", "MIT AND GPL-3.0", "(MIT OR Apache-2.0) AND GPL-3.0", ""] {

@@ -18,8 +18,11 @@ const UNSAFE_HOMES: &[&str] = &[
     "crates/fieldfare/src/store/slots.rs",
 ];
 /// The only places for `cfg` on the platform.
-const PLATFORM_HOMES: &[&str] =
-    &["crates/fieldfare-kernels/src/arch/", "crates/fieldfare-kernels/src/dispatch", "crates/fieldfare/src/sys/"];
+const PLATFORM_HOMES: &[&str] = &[
+    "crates/fieldfare-kernels/src/arch/",
+    "crates/fieldfare-kernels/src/dispatch",
+    "crates/fieldfare/src/sys/",
+];
 
 /// Complaints about the source files.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
@@ -61,9 +64,10 @@ fn check_source(name: &str, text: &str, found: &mut Vec<String>) {
         if opens && !at_home(UNSAFE_HOMES) {
             found.push(format!("{name}:{}: `unsafe` outside its homes", index + 1));
         }
-        let platform = ["target_os", "target_arch", "cfg(unix", "cfg(windows", "cfg!(unix", "cfg!(windows", "(not(unix"]
-            .iter()
-            .any(|word| code.contains(word));
+        let platform =
+            ["target_os", "target_arch", "cfg(unix", "cfg(windows", "cfg!(unix", "cfg!(windows", "(not(unix"]
+                .iter()
+                .any(|word| code.contains(word));
         if platform && !is_test && !at_home(PLATFORM_HOMES) {
             found.push(format!("{name}:{}: platform `cfg` outside its homes", index + 1));
         }

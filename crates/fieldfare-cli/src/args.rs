@@ -253,7 +253,8 @@ pub struct SamplingArgs {
         value_parser = |text: &str| number(text, 0.01, 100.0))]
     pub repetition_penalty: f32,
     /// Same seed, model and options: same text [default: drawn anew, shown in the statistics]
-    #[arg(long, value_name = "SEED", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SEED", allow_negative_numbers = true,
+        value_parser = seed)]
     pub seed: Option<u64>,
     /// Stop before this text; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true,
@@ -269,7 +270,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", default_value_t = 4096, allow_negative_numbers = true,
         value_parser = integer::<1, 1_048_576>)]
     pub max_context: usize,
-    /// Experts of each layer that are kept in memory [default: as the model and the memory suggest]
+    /// Experts of each layer that are kept in memory [default: 16, or all where there are fewer]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 65_536>)]
     pub expert_cache_slots: Option<usize>,
     /// Which expert makes room for another
@@ -277,7 +278,7 @@ pub struct EngineArgs {
     pub expert_cache_policy: PolicyArg,
     /// Prompt tokens that pass through the model together
     #[arg(long, value_name = "N", default_value_t = 128, allow_negative_numbers = true,
-        value_parser = integer::<1, 1_048_576>)]
+        value_parser = integer::<1, 8192>)]
     pub prefill_chunk_tokens: usize,
     /// exact computes in float32 throughout, for verification
     #[arg(long, value_enum, value_name = "PRECISION", default_value_t = PrecisionArg::Default)]
@@ -345,6 +346,10 @@ fn integer<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, Stri
     .ok_or_else(|| format!("must be from {MIN} to {MAX}"))
 }
 
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("not a whole number from 0 to {}", u64::MAX))
+}
+
 /// A finite number within bounds that the message names.
 fn number(text: &str, min: f32, max: f32) -> Result<f32, String> {
     let value: f32 = text.parse().map_err(|_| "not a number".to_owned())?;
@@ -386,9 +391,9 @@ mod tests {
             ("--max-context", "four", "not a whole number"),
             ("--top-k", "-1", "must be from 0 to 1048576"),
             ("--expert-cache-slots", "-2", "must be from 1 to 65536"),
-            ("--prefill-chunk-tokens", "0", "must be from 1 to 1048576"),
+            ("--prefill-chunk-tokens", "0", "must be from 1 to 8192"),
             ("--threads", "0", "must be from 1 to 1024"),
-            ("--seed", "-1", "invalid digit"),
+            ("--seed", "-1", "not a whole number from 0 to 18446744073709551615"),
             ("--stop", "", "a value is required"),
         ] {
             let error = Cli::try_parse_from(["fieldfare", "generate", "--prompt", "x", option, value])

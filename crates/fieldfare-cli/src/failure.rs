@@ -110,10 +110,11 @@ impl From<Error> for Failure {
 pub fn from_clap(error: &clap::Error, first: Option<&str>) -> Outcome {
     use clap::error::ErrorKind;
     match error.kind() {
-        // Printing help into a closed pipe is fine.
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            return Ok(());
+            return error
+                .print()
+                .and_then(|()| io::stdout().flush())
+                .map_err(|error| Failure::writing(&error));
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();

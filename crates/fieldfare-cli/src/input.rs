@@ -3,6 +3,7 @@
 
 use crate::Outcome;
 use crate::failure::Failure;
+use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
 use std::io::Read;
 use std::path::Path;
 
@@ -18,12 +19,15 @@ pub fn text_file(path: &Path) -> Outcome<String> {
     text(bytes, &name)
 }
 
-/// Reads a text from standard input.
+/// Reads a message from standard input.
 ///
 /// # Errors
-/// As [`text_file`].
-pub fn text_stdin() -> Outcome<String> {
-    text_file(Path::new("-"))
+/// As [`text_file`], and for white space alone.
+pub fn message_stdin() -> Outcome<String> {
+    let (bytes, name) = read(Path::new("-"))?;
+    let text = utf8(bytes, &name)?;
+    not_blank(&text, &name)?;
+    Ok(text)
 }
 
 /// Refuses a text of no characters: there is nothing to continue or to score.
@@ -122,26 +126,41 @@ fn read(path: &Path) -> Outcome<(Vec<u8>, String)> {
 }
 
 fn tokens(text: &str, name: &str) -> Outcome<Vec<u32>> {
-    let form = "a JSON array of token ids, such as [2, 10979]";
-    let values: Vec<serde_json::Value> = serde_json::from_str(text).map_err(|error| {
-        Failure::failed(format!("{name} is not a JSON array: {error}"))
-            .with_hint(format!("it must be {form}"))
-    })?;
-    if values.is_empty() {
-        return Err(Failure::usage(format!("{name} holds no tokens")).with_hint(format!("it must be {form}")));
+    let form = "it must be a JSON array of token ids, such as [2, 10979]";
+    let TokenIds(ids) = serde_json::from_str(text)
+        .map_err(|error| Failure::failed(format!("{name}: {error}")).with_hint(form))?;
+    if ids.is_empty() {
+        return Err(Failure::usage(format!("{name} holds no tokens")).with_hint(form));
     }
-    let id = |(index, value): (usize, &serde_json::Value)| {
-        value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| {
-            let mut shown = value.to_string();
-            if let Some((end, _)) = shown.char_indices().nth(40) {
-                shown.truncate(end);
-                shown.push('…');
+    Ok(ids)
+}
+
+/// Ids read one by one: a tree of JSON values of a file takes forty times its size.
+struct TokenIds(Vec<u32>);
+
+impl<'de> Deserialize<'de> for TokenIds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Ids;
+        impl<'de> Visitor<'de> for Ids {
+            type Value = TokenIds;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an array of token ids")
             }
-            Failure::failed(format!("{name}: entry {index} is not a token id: {shown}"))
-                .with_hint(format!("it must be {form}"))
-        })
-    };
-    values.iter().enumerate().map(id).collect()
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<TokenIds, A::Error> {
+                let mut ids = Vec::new();
+                loop {
+                    let entry = entries.next_element::<u32>();
+                    match entry.map_err(|error| A::Error::custom(format!("entry {}: {error}", ids.len())))? {
+                        Some(id) => ids.push(id),
+                        None => return Ok(TokenIds(ids)),
+                    }
+                }
+            }
+        }
+        deserializer.deserialize_seq(Ids)
+    }
 }
 
 #[cfg(test)]
@@ -173,13 +192,15 @@ mod tests {
     fn tokens_are_plain_ids() {
         assert_eq!(tokens("[2, 4294967295]", "f").unwrap(), [2, u32::MAX]);
         for (given, says) in [
-            ("{}", "f is not a JSON array"),
-            ("[1, 2", "f is not a JSON array"),
+            ("{}", "f: invalid type: map, expected an array of token ids at line 1 column 0"),
+            ("[1, 2", "f: entry 2: EOF while parsing a list at line 1 column 5"),
+            ("[1] 2", "f: trailing characters at line 1 column 5"),
             ("[]", "f holds no tokens"),
-            ("[1, -2]", "f: entry 1 is not a token id: -2"),
-            ("[1.0]", "f: entry 0 is not a token id: 1.0"),
-            ("[4294967296]", "f: entry 0 is not a token id: 4294967296"),
-            ("[1, \"2\"]", "f: entry 1 is not a token id: \"2\""),
+            ("[1, -2]", "f: entry 1: invalid value: integer `-2`"),
+            ("[1.0]", "f: entry 0: invalid type: floating point `1.0`"),
+            ("[4294967296]", "f: entry 0: invalid value: integer `4294967296`"),
+            ("[1, \"2\"]", "f: entry 1: invalid type: string \"2\""),
+            ("[1, [2]]", "f: entry 1: invalid type: sequence"),
         ] {
             let text = message(tokens(given, "f").unwrap_err());
             assert!(text.starts_with(says), "{given}: {text}");

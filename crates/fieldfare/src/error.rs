@@ -109,16 +109,21 @@ impl Error {
     /// The next step, in one sentence, where there is one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotInstalled { .. } => {
-                Some("install a model with `fieldfare install --from DIR --output DIR.gturbo`, or name one with --model")
+            Self::NotInstalled { .. } => Some(
+                "install a model with `fieldfare install --from DIR --output DIR.gturbo`, or name one with --model",
+            ),
+            Self::Damaged { .. } => {
+                Some("check the model with `fieldfare verify`; install it again if it is damaged")
             }
-            Self::Damaged { .. } => Some("check the model with `fieldfare verify`; install it again if it is damaged"),
-            Self::NoTokenizer(_) => {
-                Some("`score --tokens-file` and `generate --tokens-file` work without one; reinstall from a source that has tokenizer.json")
-            }
+            Self::NoTokenizer(_) => Some(
+                "`score --tokens-file` and `generate --tokens-file` work without one; reinstall from a source that has tokenizer.json",
+            ),
             Self::Locked { .. } => Some("wait for that process or stop it, then try again"),
             Self::ContextFull { .. } => Some("raise --max-context or shorten the prompt"),
             Self::OutOfSpace { .. } => Some("free some space or choose another --output"),
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                Some("check the permissions of it and of the folders above it")
+            }
             _ => None,
         }
     }

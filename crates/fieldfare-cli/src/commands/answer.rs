@@ -44,6 +44,7 @@ fn engine_options(args: &EngineArgs) -> EngineOptions {
             PrecisionArg::Exact => Precision::Exact,
         },
         threads: args.threads,
+        ..EngineOptions::default()
     }
 }
 

@@ -58,6 +58,17 @@ const DAMAGES: &[Damage] = &[
         inflict: |dir| change(&dir.join("packed_experts/layout.json"), |bytes| bytes.push(b' ')),
     },
     Damage {
+        name: "a letter changed in the tokenizer",
+        says: "tokenizer.json",
+        found_on_opening: true,
+        inflict: |dir| {
+            change(&dir.join("tokenizer/tokenizer.json"), |bytes| {
+                let at = bytes.windows(10).position(|word| word == b"<unused99>").unwrap();
+                bytes[at + 1] ^= 32;
+            });
+        },
+    },
+    Damage {
         name: "a bit flipped in a layer file",
         says: "layer_01.bin",
         found_on_opening: false,

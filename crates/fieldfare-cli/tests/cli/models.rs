@@ -111,6 +111,17 @@ fn inspection_is_a_table_for_people_and_json_for_programs() {
     assert!(ran.json().is_object());
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_with_a_name_that_is_no_text_is_inspected_too() {
+    use std::os::unix::ffi::OsStrExt;
+    let home = Home::new();
+    let link = home.path("models").with_file_name(std::ffi::OsStr::from_bytes(b"m\xff.gturbo"));
+    std::os::unix::fs::symlink(tiny_model(), &link).unwrap();
+    let ran = home.run(["inspect".as_ref(), "--json".as_ref(), link.as_os_str()]);
+    assert!(ran.json()["path"].as_str().unwrap().ends_with("m\u{fffd}.gturbo"));
+}
+
 #[test]
 fn verification_sums_up_and_names_strays() {
     let home = Home::new();

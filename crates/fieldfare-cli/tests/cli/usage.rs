@@ -85,18 +85,20 @@ fn a_closed_pipe_is_a_quiet_end() {
 #[test]
 fn a_full_disk_is_an_error() {
     let home = Home::new();
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = Command::new(binary())
-        .args(["completions", "bash"])
-        .envs(home.environment())
-        .stdout(full)
-        .stderr(Stdio::piped())
-        .spawn()
-        .and_then(std::process::Child::wait_with_output)
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert!(err.starts_with("error: cannot write the output: "), "{err}");
+    for args in [&["completions", "bash"][..], &["--help"], &["chat", "-h"], &["--version"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = Command::new(binary())
+            .args(args)
+            .envs(home.environment())
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .spawn()
+            .and_then(std::process::Child::wait_with_output)
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert!(err.starts_with("error: cannot write the output: "), "{args:?} {err}");
+    }
 }
 
 #[test]
@@ -114,13 +116,19 @@ fn bad_input_is_refused_before_any_model_is_looked_for() {
     crate::support::ran(command).fails(1, "standard input is not UTF-8: bad byte 0xfc at offset 2");
     let mut command = home.command(["generate", "--tokens-file", "-", "--json"]);
     command.write_stdin("[2, -1]");
-    crate::support::ran(command).fails(1, "standard input: entry 1 is not a token id: -1");
-    let mut command = home.command(["chat"]);
-    command.write_stdin("");
-    crate::support::ran(command).fails(2, "is empty");
+    crate::support::ran(command).fails(1, "standard input: entry 1: invalid value: integer `-1`");
+    for nothing in ["", " \n"] {
+        let mut command = home.command(["chat"]);
+        command.write_stdin(nothing);
+        let ran = crate::support::ran(command);
+        assert!(ran.fails(2, "standard input is empty").contains("fieldfare chat"), "{ran:?}");
+    }
     let mut command = home.command(["chat", "--messages-file", "-"]);
     command.write_stdin(r#"[{"role": "user"}, {"role": "elf", "content": "x"}]"#);
     crate::support::ran(command).fails(1, "messages[1].role");
+    let mut command = home.command(["chat", "--system", "x", "--messages-file", "-"]);
+    command.write_stdin(r#"[{"role": "user"}]"#);
+    crate::support::ran(command).fails(1, "standard input: messages[0].content: is missing");
     let mut command = home.command(["chat", "--messages-file", "-"]);
     let image = r#"{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}"#;
     command.write_stdin(format!(r#"[{{"role": "user", "content": [{image}]}}]"#));

@@ -260,6 +260,9 @@ impl<'t> OutputParser<'t> {
             }
             State::Label => {
                 self.label.push_str(text);
+                if !text.contains('\n') {
+                    return; // what came before has none, so it need not be looked at again
+                }
                 let label = std::mem::take(&mut self.label);
                 match label.split_once('\n') {
                     None => self.label = label,

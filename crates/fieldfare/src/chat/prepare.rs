@@ -7,13 +7,13 @@
 
 use super::{Content, Message, Part, Role, Tool, schema};
 use crate::{Error, Result};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Brings a conversation into the form that [`super::render`] expects. Errors name the field
 /// (`messages[3].tool_call_id`).
 pub fn prepare(messages: &[Message]) -> Result<Vec<Message>> {
     let mut out: Vec<Message> = Vec::with_capacity(messages.len());
-    let mut open: Vec<String> = Vec::new(); // ids of calls that wait for their result
+    let mut open = Open::default();
     let mut results_allowed = false;
     for (i, message) in messages.iter().enumerate() {
         let mut message = message.clone();
@@ -27,25 +27,50 @@ pub fn prepare(messages: &[Message]) -> Result<Vec<Message>> {
             out.push(message);
             continue;
         }
-        for id in open.drain(..) {
-            out.push(Message::tool(id, ""));
-        }
+        out.extend(open.drain().map(|id| Message::tool(id, "")));
         results_allowed = !message.tool_calls.is_empty();
         if message.role == Role::System && !out.is_empty() && out.iter().all(|m| m.role == Role::System) {
             join_system(&mut out[0], message.content);
             continue;
         }
         parse_calls(&mut message, i)?;
-        open.extend(message.tool_calls.iter().map(|call| call.id.clone()));
+        message.tool_calls.iter().for_each(|call| open.add(&call.id));
         push_split(&mut out, message);
     }
     Ok(out)
+}
+
+/// The calls that wait for their result, in their order. A client decides how many there are, so an answered one is
+/// found by its id and nothing is moved.
+#[derive(Default)]
+struct Open {
+    ids: Vec<Option<String>>,
+    places: HashMap<String, usize>,
+}
+
+impl Open {
+    fn add(&mut self, id: &str) {
+        self.places.insert(id.to_owned(), self.ids.len());
+        self.ids.push(Some(id.to_owned()));
+    }
+
+    /// Takes one out; false if it does not wait.
+    fn answer(&mut self, id: &str) -> bool {
+        self.places.remove(id).and_then(|place| self.ids[place].take()).is_some()
+    }
+
+    /// Takes out all that are left.
+    fn drain(&mut self) -> impl Iterator<Item = String> {
+        self.places.clear();
+        self.ids.drain(..).flatten()
+    }
 }
 
 /// Brings tool declarations into the subset of JSON schema that the format can express. Errors name tool and
 /// place.
 pub fn prepare_tools(tools: &[Tool]) -> Result<Vec<Tool>> {
     let mut names = HashSet::new();
+    let mut copies = schema::Copies::default();
     tools
         .iter()
         .enumerate()
@@ -55,10 +80,10 @@ pub fn prepare_tools(tools: &[Tool]) -> Result<Vec<Tool>> {
             if !names.insert(tool.name.as_str()) {
                 return Err(Error::bad(format!("{path}.name"), format!("`{}` is declared twice", tool.name)));
             }
-            let adapt = |schema: &Option<serde_json::Value>, key: &str| {
+            let mut adapt = |schema: &Option<serde_json::Value>, key: &str| {
                 schema
                     .as_ref()
-                    .map(|s| schema::adapt(s, &format!("{path}.{key} (tool `{}`)", tool.name)))
+                    .map(|s| schema::adapt(s, &format!("{path}.{key} (tool `{}`)", tool.name), &mut copies))
                     .transpose()
             };
             Ok(Tool {
@@ -119,7 +144,7 @@ fn join_system(first: &mut Message, more: Content) {
 }
 
 /// The template silently drops a result that does not follow its call, so that is refused here.
-fn check_result(message: &Message, i: usize, open: &mut Vec<String>, allowed: bool) -> Result<()> {
+fn check_result(message: &Message, i: usize, open: &mut Open, allowed: bool) -> Result<()> {
     let field = format!("messages[{i}].tool_call_id");
     if !allowed {
         return Err(Error::bad(
@@ -128,11 +153,10 @@ fn check_result(message: &Message, i: usize, open: &mut Vec<String>, allowed: bo
         ));
     }
     let id = message.tool_call_id.as_deref().unwrap_or_default();
-    let Some(at) = open.iter().position(|wanted| wanted == id) else {
-        return Err(Error::bad(field, format!("`{id}` names no call that still waits for its result")));
-    };
-    open.remove(at);
-    Ok(())
+    if open.answer(id) {
+        return Ok(());
+    }
+    Err(Error::bad(field, format!("`{id}` names no call that still waits for its result")))
 }
 
 fn parse_calls(message: &mut Message, i: usize) -> Result<()> {

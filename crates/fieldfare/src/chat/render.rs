@@ -12,6 +12,7 @@ use super::{
 };
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
+use std::collections::HashMap;
 
 /// What a program should call: [`prepare`], [`prepare_tools`], then [`render`].
 pub fn prompt(
@@ -164,8 +165,11 @@ fn turn(out: &mut Script, messages: &[Message], i: usize, offset: usize, around:
         last = Last::Call;
     }
     if last == Last::Call {
+        // Of calls with the same id the first counts.
+        let names: HashMap<&str, &str> =
+            message.tool_calls.iter().rev().map(|call| (call.id.as_str(), call.name.as_str())).collect();
         for result in messages[i + 1..].iter().take_while(|m| m.role == Role::Tool) {
-            tool_result(out, message, result);
+            tool_result(out, &names, result);
             last = Last::Result;
         }
     }
@@ -190,10 +194,10 @@ fn open_thought(out: &mut Script) {
     out.text("thought\n");
 }
 
-fn tool_result(out: &mut Script, caller: &Message, result: &Message) {
-    let called =
-        result.tool_call_id.as_ref().and_then(|id| caller.tool_calls.iter().find(|call| call.id == *id));
-    let name = called.map(|call| call.name.as_str()).or(result.name.as_deref()).unwrap_or("unknown");
+/// `names` are the called tools by the ids of the calls.
+fn tool_result(out: &mut Script, names: &HashMap<&str, &str>, result: &Message) {
+    let called = result.tool_call_id.as_deref().and_then(|id| names.get(id).copied());
+    let name = called.or(result.name.as_deref()).unwrap_or("unknown");
     let (text, media): (String, &[Part]) = match &result.content {
         Content::None => (String::new(), &[]),
         Content::Text(text) => (text.clone(), &[]),

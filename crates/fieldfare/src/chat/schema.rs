@@ -7,16 +7,44 @@
 
 use crate::{Error, Result};
 use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
 
 /// Deepest nesting followed; deeper schemas and circular references are refused.
 const MAX_DEPTH: usize = 32;
 /// Most schema nodes visited in one tool: references can make a small document large.
 const MAX_NODES: usize = 10_000;
 
+/// Most branches of a `oneOf` that are compared with each other.
+const MAX_BRANCHES: usize = 256;
+/// What following references may add to the tools of one conversation, by [`weight`]: without a limit, ten thousand
+/// references to one long description make gigabytes of a small request.
+const MAX_COPIED: usize = 16 << 20;
+
 type Object = Map<String, Value>;
 
-/// The schema of a tool's parameters, adapted; `field` is how errors name it.
-pub(crate) fn adapt(schema: &Value, field: &str) -> Result<Value> {
+/// What is left of the room for copies of what references lead to.
+pub(crate) struct Copies(usize);
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self(MAX_COPIED)
+    }
+}
+
+/// About the bytes that a value takes in memory.
+fn weight(value: &Value) -> usize {
+    let inner = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| key.len() + weight(value)).sum(),
+        _ => 0,
+    };
+    128 + inner
+}
+
+/// The schema of a tool's parameters, adapted; `field` is how errors name it. `copies` is shared by all tools of a
+/// conversation.
+pub(crate) fn adapt(schema: &Value, field: &str, copies: &mut Copies) -> Result<Value> {
     let Value::Object(map) = schema else {
         return Err(Error::bad(field, "must be a JSON schema object"));
     };
@@ -24,7 +52,7 @@ pub(crate) fn adapt(schema: &Value, field: &str) -> Result<Value> {
     if !["type", "$ref", "allOf", "anyOf", "oneOf"].iter().any(|key| map.contains_key(*key)) {
         map.insert("type".to_owned(), "object".into());
     }
-    let mut adapter = Adapter { root: schema, field, nodes: 0 };
+    let mut adapter = Adapter { root: schema, field, nodes: 0, copies };
     let adapted = adapter.schema(&Value::Object(map), "", 0)?;
     if adapted.get("type").and_then(Value::as_str) != Some("object") {
         return Err(Error::bad(field, "must describe an object at the top"));
@@ -47,6 +75,7 @@ struct Adapter<'a> {
     root: &'a Value,
     field: &'a str,
     nodes: usize,
+    copies: &'a mut Copies,
 }
 
 impl Adapter<'_> {
@@ -88,17 +117,24 @@ impl Adapter<'_> {
         Ok(map)
     }
 
-    fn resolve(&self, reference: &Value, at: &str) -> Result<Object> {
+    fn resolve(&mut self, reference: &Value, at: &str) -> Result<Object> {
         let text = reference.as_str().unwrap_or_default();
         match text.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)) {
-            Some(Value::Object(target)) => Ok(target.clone()),
+            Some(target @ Value::Object(map)) => match self.copies.0.checked_sub(weight(target)) {
+                Some(left) => {
+                    self.copies.0 = left;
+                    Ok(map.clone())
+                }
+                None => self.refuse(at, "references make the declarations too large"),
+            },
             _ => self.refuse(at, format!("`$ref` {reference} does not lead to a schema in this document")),
         }
     }
 
     /// Merges the branches of `allOf` where they do not contradict each other.
-    fn all_of(&self, map: &mut Object, at: &str) -> Result<()> {
+    fn all_of(&mut self, map: &mut Object, at: &str) -> Result<()> {
         let Some(branches) = map.remove("allOf") else { return Ok(()) };
+        let mut required = Required::default();
         for branch in branches.as_array().into_iter().flatten() {
             let Value::Object(branch) = branch else { continue };
             let mut branch = branch.clone();
@@ -111,7 +147,11 @@ impl Adapter<'_> {
                 branch = overlay(self.resolve(&reference, at)?, branch);
             }
             for (key, value) in branch {
-                self.merge(map, key, value, at)?;
+                if key == "required" && map.get(&key).is_some_and(Value::is_array) && value.is_array() {
+                    required.merge(map, value);
+                } else {
+                    self.merge(map, key, value, at)?;
+                }
             }
         }
         Ok(())
@@ -128,13 +168,6 @@ impl Adapter<'_> {
                         return self.refuse(at, format!("`allOf` gives `{name}` two meanings"));
                     }
                     mine.insert(name, schema);
-                }
-            }
-            (Some(Value::Array(mine)), Value::Array(theirs)) if key == "required" => {
-                for name in theirs {
-                    if !mine.contains(&name) {
-                        mine.push(name);
-                    }
                 }
             }
             (Some(_), _) if ["description", "title", "$comment", "$id"].contains(&key.as_str()) => {}
@@ -170,11 +203,14 @@ impl Adapter<'_> {
             let constants: Option<Vec<Value>> =
                 adapted.iter().map(string_constants).collect::<Option<Vec<_>>>().map(|c| c.concat());
             if let Some(mut constants) = constants.filter(|c| !c.is_empty()) {
-                let mut seen = std::collections::HashSet::new();
+                let mut seen = HashSet::new();
                 constants.retain(|c| seen.insert(c.to_string()));
                 map.insert("type".to_owned(), "string".into());
                 map.insert("enum".to_owned(), constants.into());
                 continue;
+            }
+            if key == "oneOf" && adapted.len() > MAX_BRANCHES {
+                return self.refuse(at, format!("more than {MAX_BRANCHES} branches in `oneOf`"));
             }
             if key == "oneOf" && overlap(&adapted) {
                 return self.refuse(at, "the branches of `oneOf` overlap: one value would fit several");
@@ -306,6 +342,21 @@ impl Adapter<'_> {
     }
 }
 
+/// The names in the `required` list of an `allOf`, so that each is looked at once however many branches there are.
+#[derive(Default)]
+struct Required(Option<HashSet<String>>);
+
+impl Required {
+    /// Appends the names of `theirs` that the list in `map` lacks.
+    fn merge(&mut self, map: &mut Object, theirs: Value) {
+        let (Some(Value::Array(mine)), Value::Array(theirs)) = (map.get_mut("required"), theirs) else {
+            return;
+        };
+        let known = self.0.get_or_insert_with(|| mine.iter().map(Value::to_string).collect());
+        mine.extend(theirs.into_iter().filter(|name| known.insert(name.to_string())));
+    }
+}
+
 /// `base` with the entries of `over` on top; two descriptions: the outer one stays.
 fn overlay(mut base: Object, over: Object) -> Object {
     for (key, value) in over {
@@ -355,106 +406,36 @@ fn string_constants(branch: &Object) -> Option<Vec<Value>> {
 /// Whether two branches have the same type and nothing tells them apart: no shared required property with
 /// different constants.
 fn overlap(branches: &[Object]) -> bool {
-    let kind = |b: &Object| match b.get("type").and_then(Value::as_str) {
-        Some("integer") => "number".to_owned(),
-        other => other.unwrap_or_default().to_owned(),
-    };
-    branches.iter().enumerate().any(|(i, a)| {
-        branches[i + 1..].iter().any(|b| kind(a) == kind(b) && !(kind(a) == "object" && told_apart(a, b)))
+    let branches: Vec<_> = branches.iter().map(|branch| (kind(branch), constants(branch))).collect();
+    branches.iter().enumerate().any(|(i, (kind, a))| {
+        branches[i + 1..].iter().any(|(other, b)| kind == other && !(*kind == "object" && told_apart(a, b)))
     })
 }
 
-fn told_apart(a: &Object, b: &Object) -> bool {
-    let required = |o: &Object, name: &str| {
-        o.get("required").and_then(Value::as_array).is_some_and(|r| r.iter().any(|n| n == name))
-    };
-    let constants =
-        |o: &Object, name: &str| o.get("properties")?.get(name)?.as_object().and_then(string_constants);
-    let Some(names) = a.get("properties").and_then(Value::as_object) else { return false };
-    names.keys().any(|name| match (constants(a, name), constants(b, name)) {
-        (Some(x), Some(y)) => required(a, name) && required(b, name) && !x.iter().any(|v| y.contains(v)),
-        _ => false,
-    })
+fn kind(branch: &Object) -> &str {
+    match branch.get("type").and_then(Value::as_str) {
+        Some("integer") => "number",
+        other => other.unwrap_or_default(),
+    }
+}
+
+/// The required properties of a branch that are nothing but string constants, and which.
+fn constants(branch: &Object) -> HashMap<&str, HashSet<&str>> {
+    let Some(properties) = branch.get("properties").and_then(Value::as_object) else { return HashMap::new() };
+    let required = branch.get("required").and_then(Value::as_array).into_iter().flatten();
+    required
+        .filter_map(|name| {
+            let name = name.as_str()?;
+            let property = properties.get(name)?.as_object()?;
+            let values = property.get("enum")?.as_array().filter(|_| kind(property) == "string")?;
+            Some((name, values.iter().filter_map(Value::as_str).collect()))
+        })
+        .collect()
+}
+
+fn told_apart(a: &HashMap<&str, HashSet<&str>>, b: &HashMap<&str, HashSet<&str>>) -> bool {
+    a.iter().any(|(name, x)| b.get(name).is_some_and(|y| x.is_disjoint(y)))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn property(schema: Value) -> Value {
-        let top = json!({"type": "object", "properties": {"p": schema},
-            "$defs": {"node": {"type": "integer", "description": "inner"}, "loop": {"$ref": "#/$defs/loop"}}});
-        adapt(&top, "tools[0].function.parameters").unwrap()["properties"]["p"].clone()
-    }
-
-    #[test]
-    fn null_in_a_union_is_nullable() {
-        let wanted = json!({"nullable": true, "type": "string"});
-        assert_eq!(property(json!({"type": ["string", "null"]})), wanted);
-        assert_eq!(property(json!({"anyOf": [{"type": "string"}, {"type": "null"}]})), wanted);
-        assert_eq!(property(json!({"oneOf": [{"type": "null"}, {"type": "string"}]})), wanted);
-    }
-
-    #[test]
-    fn constants_are_an_enum() {
-        let wanted = json!({"description": "d", "type": "string", "enum": ["a", "b", "c"]});
-        let union =
-            json!({"description": "d", "anyOf": [{"type": "string", "enum": ["a", "b"]}, {"const": "c"}]});
-        assert_eq!(property(union), wanted);
-        assert_eq!(
-            property(json!({"enum": [1, 2]})),
-            json!({"type": "integer", "description": "One of: 1, 2"})
-        );
-        assert_eq!(property(json!({"const": "x"})), json!({"type": "string", "enum": ["x"]}));
-    }
-
-    #[test]
-    fn references_are_followed_and_loops_refused() {
-        assert_eq!(
-            property(json!({"$ref": "#/$defs/node"})),
-            json!({"type": "integer", "description": "inner"})
-        );
-        for (schema, reason) in [
-            (json!({"$ref": "#/$defs/loop"}), "reference to itself"),
-            (json!({"$ref": "#/nowhere"}), "does not lead"),
-            (json!({"$ref": "http://x/y"}), "does not lead"),
-        ] {
-            let top = json!({"properties": {"p": schema}, "$defs": {"loop": {"$ref": "#/$defs/loop"}}});
-            let error = adapt(&top, "tools[0]").unwrap_err().to_string();
-            assert!(error.starts_with("tools[0].p:") && error.contains(reason), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_is_missing_is_inferred() {
-        assert_eq!(property(json!({"items": {"type": "string"}}))["type"], "array");
-        assert_eq!(property(json!({"properties": {}}))["type"], "object");
-        assert_eq!(
-            property(json!({"type": "object", "title": null})),
-            json!({"type": "object", "properties": {}})
-        );
-        assert_eq!(property(json!({})), json!({"type": "string"}));
-        assert_eq!(adapt(&json!({}), "t").unwrap(), json!({"type": "object", "properties": {}}));
-        let any = property(json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}));
-        assert_eq!(any["type"], "string");
-        assert!(any["description"].as_str().unwrap().contains("integer"), "{any}");
-    }
-
-    #[test]
-    fn what_cannot_be_said_is_refused() {
-        for (schema, reason) in [
-            (json!({"type": "string"}), "object at the top"),
-            (json!({"properties": {"a:b": {}}}), "cannot be written"),
-            (
-                json!({"properties": {"a": {"allOf": [{"type": "string"}, {"type": "integer"}]}}}),
-                "two values",
-            ),
-            (json!({"properties": {"a": {"oneOf": [{"type": "number"}, {"type": "integer"}]}}}), "overlap"),
-            (json!({"properties": {"a": false}}), "must be a JSON schema"),
-        ] {
-            let error = adapt(&schema, "t").unwrap_err().to_string();
-            assert!(error.contains(reason), "{error}");
-        }
-    }
-}
+mod tests;

@@ -281,6 +281,40 @@ fn what_the_template_would_drop_is_refused() {
 }
 
 /// Texts full of what the format uses for itself.
+/// A client decides how many calls a message has, so nothing may look through all of them for each.
+#[test]
+fn many_calls_and_results_take_no_quadratic_time() {
+    let count = 60_000;
+    let call =
+        |i: usize| ToolCall { id: format!("call-{i}"), name: format!("f{i}"), arguments: Arguments::empty() };
+    let calls = Message { tool_calls: (0..count).map(call).collect(), ..Message::assistant(Content::None) };
+    let mut messages = vec![Message::user("x"), calls];
+    messages.extend((1..count).rev().map(|i| Message::tool(format!("call-{i}"), "r")));
+    let prepared = prepare(&messages).unwrap();
+    let text = render_text(&prepared, &[], &RenderOptions::default()).unwrap();
+    assert!(text.contains(&format!("response:f{}{{", count - 1)) && text.contains("response:f1{"));
+    messages.push(Message::tool("call-5", "again"));
+    assert!(prepare(&messages).unwrap_err().to_string().contains("`call-5` names no call"));
+    messages.pop();
+    // The one without a result gets an empty one when the conversation goes on.
+    messages.push(Message::user("y"));
+    let prepared = prepare(&messages).unwrap();
+    assert_eq!(prepared[prepared.len() - 2], Message::tool("call-0", ""));
+}
+
+/// A thought's label without its newline may be as long as the whole output.
+#[test]
+fn a_label_that_does_not_end_is_looked_at_once() {
+    let tokenizer =
+        Tokenizer::open(&fieldfare_testing::tiny_checkpoint().join("tokenizer.json"), None).unwrap();
+    let mut parser = OutputParser::new(&tokenizer, Vec::new(), false);
+    parser.push(tokenizer.control().channel_open, &mut |_| {});
+    let letter = tokenizer.id_of("a").unwrap();
+    (0..400_000).for_each(|_| parser.push(letter, &mut |_| {}));
+    let output = parser.finish(End::Length, &mut |_| {});
+    assert_eq!(output.reasoning.map(|r| r.len()), Some(400_000));
+}
+
 fn nasty() -> impl Strategy<Value = String> {
     let words = prop::sample::select(vec![
         "<|\"|>",

@@ -54,13 +54,17 @@ impl Engine {
         options.validate()?;
         let dir = Arc::new(ModelDir::open(path, Integrity::Receipt)?);
         let identity: String = dir.manifest_sha256().iter().map(|byte| format!("{byte:02x}")).collect();
-        let lock = ModelLock::acquire(&identity, format!("the model {}", path.display()))?;
+        let what = format!("the model {}", path.display());
+        let lock = match &options.runtime_dir {
+            Some(dir) => ModelLock::acquire_in(dir, &identity, what)?,
+            None => ModelLock::acquire(&identity, what)?,
+        };
         let tokenizer = open_tokenizer(&dir)?;
         let stop_ids = match &tokenizer {
             Ok(tokenizer) => tokenizer.control().stop_ids(),
             Err(_) => configured_stop_ids(&dir)?,
         };
-        let runner = Runner::new(dir, &options.runner())?;
+        let runner = Runner::new(dir, options.runner())?;
         if let Ok(tokenizer) = &tokenizer
             && tokenizer.vocab_size() > runner.vocab_size()
         {
@@ -133,11 +137,12 @@ impl Engine {
 
 /// The tokenizer, or why there is none. Its compiled form lives in the cache folder, never in the model.
 fn open_tokenizer(dir: &ModelDir) -> Result<Result<Arc<Tokenizer>, String>> {
-    let Some(path) = dir.sidecar_path("tokenizer.json") else {
+    let listed = (dir.sidecar_path("tokenizer.json"), dir.sidecar_sha256("tokenizer.json"));
+    let (Some(path), Some(sha256)) = listed else {
         return Ok(Err("it was installed from a source without tokenizer.json".to_owned()));
     };
     let cache = paths::cache_dir().map(|cache| cache.join("tokenizers"));
-    match Tokenizer::open(&path, cache.as_deref()) {
+    match Tokenizer::open_listed(&path, cache.as_deref(), &sha256) {
         Ok(tokenizer) => Ok(Ok(Arc::new(tokenizer))),
         // Scoring and continuing ids work with any vocabulary.
         Err(Error::Unsupported(reason)) => Ok(Err(reason)),

@@ -4,6 +4,7 @@ use crate::model::{Precision, RunnerOptions};
 use crate::sample::Sampling;
 use crate::store::Policy;
 use crate::{Error, Result};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,6 +23,8 @@ pub struct EngineOptions {
     pub precision: Precision,
     /// Worker threads; `None` is one for each core.
     pub threads: Option<usize>,
+    /// Where the model's lock lies; `None` is the platform's runtime folder, which all programs of a user share.
+    pub runtime_dir: Option<PathBuf>,
 }
 
 impl Default for EngineOptions {
@@ -33,6 +36,7 @@ impl Default for EngineOptions {
             prefill_chunk_tokens: 128,
             precision: Precision::Default,
             threads: None,
+            runtime_dir: None,
         }
     }
 }
@@ -43,7 +47,7 @@ impl EngineOptions {
         let checks = [
             ("max_context", Some(self.max_context), 1 << 20),
             ("expert_cache_slots", self.expert_cache_slots, 1 << 16),
-            ("prefill_chunk_tokens", Some(self.prefill_chunk_tokens), 1 << 20),
+            ("prefill_chunk_tokens", Some(self.prefill_chunk_tokens), 8192),
             ("threads", self.threads, 4096),
         ];
         for (field, value, limit) in checks {

@@ -5,6 +5,7 @@ use super::options::Cancel;
 use super::session::Session;
 use crate::Result;
 use crate::model::Forward;
+use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
@@ -26,7 +27,12 @@ pub(super) fn run<F: Forward>(
         top: Vec::new(),
     };
     let mut sum = 0.0;
-    let result = session.forward.prefill_each(ids, &mut |i, logits| {
+    let (done, progress) = (Cell::new(0), RefCell::new(progress));
+    let go_on = || {
+        let asked = (progress.borrow_mut())(done.get()).is_break() || cancel.is_cancelled();
+        if asked { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let result = session.forward.prefill_each(ids, &mut { go_on }, &mut |i, logits| {
         let norm = log_sum_exp(logits);
         scores.argmax.push(argmax(logits));
         if let Some(logit) = ids.get(i + 1).and_then(|&next| logits.get(next as usize)) {
@@ -37,8 +43,8 @@ pub(super) fn run<F: Forward>(
         if top > 0 {
             scores.top.push(best(logits, top, norm));
         }
-        let asked = progress(i + 1).is_break() || cancel.is_cancelled();
-        if asked { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        done.set(i + 1);
+        go_on()
     });
     session.resync(ids);
     result?;

@@ -17,8 +17,8 @@ pub struct FileEntry {
 /// Parses a `files` object; the path rules of the manifest apply to receipts too, except for reserved names.
 pub(super) fn parse_entries(fields: &Fields<'_>) -> Result<BTreeMap<String, FileEntry>> {
     let mut files = BTreeMap::new();
-    for (path, _) in fields.members() {
-        let entry = fields.object(path)?;
+    for (path, value) in fields.members() {
+        let entry = fields.member(path, value)?;
         let sha256 = entry.need("sha256", "64 hexadecimal digits", |v| hash::parse_hex(v.as_str()?))?;
         files.insert(path.clone(), FileEntry { size: entry.u64("size")?, sha256 });
     }
@@ -63,6 +63,6 @@ pub(super) fn files_to_value(files: &BTreeMap<String, FileEntry>) -> Value {
 }
 
 /// At most 80 characters of an untrusted name, without control characters, for messages.
-pub(super) fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -7,6 +7,7 @@
 //! Offsets are absolute and little-endian. Format v1 has dtypes 0 to 3; tiled directories add 4, a 4-bit matrix as
 //! 16 x 64 tiles whose scales and biases lie inside the tiles.
 
+use super::files::shorten;
 use super::{CAP_INDEX, Layout, PAGE, TENSOR_ALIGN, WEIGHTS, align_up, fault};
 use crate::{Error, Result};
 use fieldfare_kernels::tile;
@@ -149,13 +150,18 @@ impl ResidentIndex {
         let bounds = Bounds { names_start, index_size, end: file_len, layout };
         let mut names = HashSet::new();
         let mut entries = Vec::new();
+        // Names lie one behind another. Ones that share their bytes could make gigabytes of a region of 16 MiB.
+        let mut name_bytes = index_size - names_start;
         for (i, raw) in region[HEADER..names_start].chunks_exact(ENTRY).enumerate() {
             let entry = bounds.entry(region, raw, i)?;
+            name_bytes = name_bytes.checked_sub(entry.name.len()).ok_or_else(|| {
+                fault(WEIGHTS, &format!("entries[{i}].name"), "the names are longer than the space for them")
+            })?;
             if !names.insert(entry.name.clone()) {
                 return Err(fault(
                     WEIGHTS,
                     &format!("entries[{i}].name"),
-                    format!("{:?} appears twice", entry.name),
+                    format!("{:?} appears twice", shorten(&entry.name)),
                 ));
             }
             entries.push(entry);
@@ -248,30 +254,31 @@ impl Bounds {
                 )
             })?;
         let name = std::str::from_utf8(name).map_err(|_| wrong("name", "not UTF-8".into()))?.to_owned();
+        let shown = shorten(&name);
         let dtype = DType::from_byte(raw[6], self.layout).ok_or_else(|| {
             let known = if self.layout == Layout::V1 { "0..3" } else { "0..4" };
-            wrong("dtype", format!("expected {known} in layout {}, found {} ({name})", self.layout, raw[6]))
+            wrong("dtype", format!("expected {known} in layout {}, found {} ({shown})", self.layout, raw[6]))
         })?;
         let shape = [24, 28, 32, 36].map(|at| u32_at(raw, at));
         if shape[0] == 0 || shape.windows(2).any(|pair| pair[0] == 0 && pair[1] != 0) {
-            return Err(wrong("shape", format!("{shape:?}: only trailing dimensions may be 0 ({name})")));
+            return Err(wrong("shape", format!("{shape:?}: only trailing dimensions may be 0 ({shown})")));
         }
         let range = |at: usize, field: &str, required: bool| -> Result<Range<u64>> {
             let (offset, size) = (u64_at(raw, at), u64_at(raw, at + 8));
             if size == 0 {
                 let absent = !required && offset == 0;
-                let reason = || format!("an absent range must be 0, 0, found offset {offset} ({name})");
+                let reason = || format!("an absent range must be 0, 0, found offset {offset} ({shown})");
                 return if absent {
                     Ok(0..0)
                 } else {
-                    Err(wrong(field, if required { format!("empty ({name})") } else { reason() }))
+                    Err(wrong(field, if required { format!("empty ({shown})") } else { reason() }))
                 };
             }
             match offset.checked_add(size) {
                 Some(end) if offset >= self.index_size as u64 && end <= self.end => Ok(offset..end),
                 _ => {
                     let allowed = format!("{}..{}", self.index_size, self.end);
-                    Err(wrong(field, format!("{size} bytes at {offset} lie outside {allowed} ({name})")))
+                    Err(wrong(field, format!("{size} bytes at {offset} lie outside {allowed} ({shown})")))
                 }
             }
         };
@@ -284,8 +291,7 @@ impl Bounds {
             shape,
         };
         if self.layout == Layout::Tiled {
-            check_tiled(&entry)
-                .map_err(|(field, reason)| wrong(field, format!("{reason} ({})", entry.name)))?;
+            check_tiled(&entry).map_err(|(field, reason)| wrong(field, format!("{reason} ({shown})")))?;
         }
         Ok(entry)
     }
@@ -322,6 +328,7 @@ fn check_overlaps(entries: &[IndexEntry]) -> Result<()> {
     for pair in ranges.windows(2) {
         let [(a, first), (b, second)] = pair else { continue };
         if a.end > b.start {
+            let (first, second) = (shorten(first), shorten(second));
             let reason =
                 format!("{first} at {}..{} overlaps {second} at {}..{}", a.start, a.end, b.start, b.end);
             return Err(fault(WEIGHTS, "entries", reason));

@@ -16,7 +16,8 @@ const KV_BYTES: u64 = 2;
 /// What [`inspect`] finds.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Inspection {
-    /// The directory.
+    /// The directory; in JSON, what of its name is no Unicode is replaced.
+    #[serde(serialize_with = "lossy")]
     pub path: PathBuf,
     /// Source of the model.
     pub model_id: String,
@@ -157,6 +158,10 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<Inspection> {
         tensors: count_tensors(&dir),
         memory: memory(&dir, DEFAULT_CONTEXT, DEFAULT_SLOTS),
     })
+}
+
+fn lossy<S: serde::Serializer>(path: &Path, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 fn count_tensors(dir: &ModelDir) -> TensorCounts {

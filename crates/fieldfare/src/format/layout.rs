@@ -181,8 +181,10 @@ impl ExpertLayout {
     pub fn encode(&self) -> Vec<u8> {
         const EXPERT_DEPTH: usize = 5;
         let blobs: Vec<String> = self.blobs.iter().map(|parts| blob_text(parts, EXPERT_DEPTH)).collect();
-        let per_expert = blobs.iter().map(String::len).max().unwrap_or(0) + 200;
-        let mut out = String::with_capacity(per_expert * self.experts_per_layer * self.layers.len());
+        // By the descriptions in use: a parsed document may have one that is far longer than the others.
+        let text = |expert: &ExpertEntry| 200 + blobs.get(expert.blob as usize).map_or(0, String::len);
+        let bytes = self.layers.iter().flat_map(|layer| &layer.experts).map(text).sum();
+        let mut out = String::with_capacity(bytes);
         out.push_str("{\n");
         out.push_str(&format!("  \"expertsPerLayer\" : {},\n", self.experts_per_layer));
         out.push_str(&format!("  \"expertStride\" : {},\n", self.expert_stride));

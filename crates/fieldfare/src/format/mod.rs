@@ -8,7 +8,7 @@
 //! [`plan`] decides where bytes go (for writers), [`ModelDir`] opens and checks a finished directory, [`verify`]
 //! hashes it, [`inspect`] describes it. Nothing here computes with weights.
 
-mod files;
+pub(crate) mod files;
 pub mod hash;
 mod index;
 mod inspect;

@@ -7,11 +7,15 @@
 
 use std::io::Read;
 
+use super::files::shorten;
 use super::json::{self, Value};
 use crate::{Error, Result};
 
 /// Largest header accepted, in bytes. That of the 26B-A4B checkpoint's longest shard has 90,235.
 pub const HEADER_CAP: u64 = 16 << 20;
+
+/// Most dimensions of a tensor. Those of a checkpoint have at most three (experts, rows, columns).
+const MAX_DIMENSIONS: usize = 8;
 
 /// Element type of a source tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +125,7 @@ impl Header {
             if name == "__metadata__" {
                 continue;
             }
-            let fail = |what: String| Error::damaged(format!("{file}: header: {name}"), what);
+            let fail = |what: String| Error::damaged(format!("{file}: header: {}", shorten(&name)), what);
             let (dtype, shape, offset, len) = tensor(&entry).map_err(fail)?;
             tensors.push(TensorInfo { name, dtype, shape, offset, len });
         }
@@ -132,7 +136,7 @@ impl Header {
                 let what =
                     if t.offset < end { "overlaps the tensor before it" } else { "leaves a gap before it" };
                 let what = format!("data at {} {what}, which ends at {end}", t.offset);
-                return Err(Error::damaged(format!("{file}: header: {}", t.name), what));
+                return Err(Error::damaged(format!("{file}: header: {}", shorten(&t.name)), what));
             }
             // The parts were checked to add up without overflow.
             end = t.offset + t.len;
@@ -155,11 +159,15 @@ fn tensor(entry: &Value) -> Result<(Dtype, Vec<u64>, u64, u64), String> {
     if let Some((key, _)) =
         members.iter().find(|(k, _)| !["dtype", "shape", "data_offsets"].contains(&k.as_str()))
     {
-        return Err(format!("unknown key {key}"));
+        return Err(format!("unknown key {}", shorten(key)));
     }
     let text = entry.get("dtype").and_then(Value::as_str).ok_or("dtype is missing")?;
-    let dtype = Dtype::parse(text).ok_or_else(|| format!("dtype {text} is not U32, BF16, F16 or F32"))?;
+    let dtype =
+        Dtype::parse(text).ok_or_else(|| format!("dtype {} is not U32, BF16, F16 or F32", shorten(text)))?;
     let shape = numbers(entry, "shape")?;
+    if shape.len() > MAX_DIMENSIONS {
+        return Err(format!("shape has {} dimensions, more than {MAX_DIMENSIONS}", shape.len()));
+    }
     let offsets = numbers(entry, "data_offsets")?;
     let [begin, end] = offsets[..] else {
         return Err(format!("data_offsets has {} numbers, not 2", offsets.len()));
@@ -235,6 +243,8 @@ mod tests {
             (one(r#""U32""#, "[1]", "[0,4]"), 3, "cut short"),
             (one(r#""U32""#, "[1]", "[0,4]"), 5, "no tensor owns"),
             (one(r#""U32""#, "[0,1]", "[18446744073709551615,18446744073709551615]"), 0, "beyond any file"),
+            (one(r#""U32""#, "[1,1,1,1,1,1,1,1,1]", "[0,4]"), 4, "9 dimensions"),
+            (r#"{"\u001b[2J":{"dtype":"U32","shape":[1]}}"#.into(), 4, "m.safetensors: header: ?[2J"),
             (r#"{"a":{"dtype":"U32","shape":[1]}}"#.into(), 4, "data_offsets is missing"),
             (r#"{"a":3}"#.into(), 4, "not an object"),
             ("[]".into(), 0, "not a JSON object"),

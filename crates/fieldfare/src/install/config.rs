@@ -8,6 +8,8 @@ use crate::{Error, Result};
 
 /// Largest `config.json` accepted, in bytes.
 pub(crate) const CONFIG_CAP: u64 = 1 << 20;
+/// Most layers. Tables of tensors are made for each before any is looked for in the checkpoint.
+const MAX_LAYERS: u64 = 1_024;
 /// The only group size of the format.
 pub(crate) const GROUP: u64 = 64;
 
@@ -167,6 +169,13 @@ fn refuse_features(root: &Keys<'_>, text: &Keys<'_>) -> Result<()> {
 
 fn layer_types(text: &Keys<'_>, layers: u64) -> Result<Vec<bool>> {
     let at = text.at("layer_types");
+    if layers > MAX_LAYERS {
+        return Err(unsupported(
+            &text.at("num_hidden_layers"),
+            &layers.to_string(),
+            &format!("up to {MAX_LAYERS}"),
+        ));
+    }
     let list = match text.get("layer_types") {
         Some(Value::Array(list)) => list,
         Some(_) => return Err(Error::damaged(at, "not an array")),
@@ -205,9 +214,10 @@ fn full_heads(text: &Keys<'_>, full: &[bool], head_dim: u64, kv_heads: u64) -> R
         return Ok((dim, kv));
     };
     let mut seen: Vec<Option<(u64, u64)>> = vec![None; full.len()];
-    for (key, _) in layers.members {
+    // By the members themselves: looking each one up would take time with the square of their number.
+    for (key, value) in layers.members {
         let at = layers.at(key);
-        let entry = layers.object(key)?.ok_or_else(|| layers.missing(key))?;
+        let entry = Keys::new(at.clone(), value)?;
         let index =
             key.parse::<usize>().ok().filter(|i| *i < full.len() && key.bytes().all(|b| b.is_ascii_digit()));
         let index = index.ok_or_else(|| Error::damaged(&at, format!("not one of {} layers", full.len())))?;

@@ -106,3 +106,23 @@ pub struct Installed {
 
 /// The caller's ear for progress, and its way to stop.
 type Listener<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
+
+/// Doors for fuzz targets to readers that nobody outside needs.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use crate::Result;
+    use crate::format::Arch;
+    use std::collections::BTreeMap;
+
+    /// The shape that a checkpoint's `config.json` describes.
+    pub fn arch(bytes: &[u8]) -> Result<Arch> {
+        let (config, quantization) = super::config::parse(bytes)?;
+        let _ = (quantization.bits("language_model.model.embed_tokens"), quantization.override_count());
+        super::schema::arch(&config)
+    }
+
+    /// Which shard has which tensor, from `model.safetensors.index.json`.
+    pub fn weight_map(bytes: &[u8]) -> Result<BTreeMap<String, String>> {
+        super::source::weight_map(bytes)
+    }
+}

@@ -176,7 +176,8 @@ fn quant(source: &Checkpoint) -> Result<Quant> {
     })
 }
 
-fn arch(c: &TextConfig) -> Result<Arch> {
+/// The shape, with sizes that this machine can count.
+pub(super) fn arch(c: &TextConfig) -> Result<Arch> {
     let layers = c.full_layers.len();
     if c.experts.saturating_mul(layers as u64) > MAX_EXPERTS {
         return Err(Error::Unsupported(format!("{} experts in each of {layers} layers", c.experts)));

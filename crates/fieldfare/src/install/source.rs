@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use super::config::{self, Quantization, TextConfig};
 use super::pinned;
 use crate::format::PINNED_SNAPSHOT;
+use crate::format::files::shorten;
 use crate::format::hash::{hex, sha256};
 use crate::format::json::{self, Value};
 use crate::format::safetensors::{Header, TensorInfo};
@@ -104,7 +105,7 @@ impl Checkpoint {
             for (tensor, shard) in map {
                 if !this.tensors.contains_key(tensor) {
                     let what = format!("{shard} does not hold it");
-                    return Err(Error::damaged(format!("{INDEX}: weight_map.{tensor}"), what));
+                    return Err(Error::damaged(format!("{INDEX}: weight_map.{}", shorten(tensor)), what));
                 }
             }
         }
@@ -220,7 +221,8 @@ fn snapshot(bytes: &[u8]) -> String {
     format!("sha256:{}", hex(&sha256(bytes)))
 }
 
-fn weight_map(bytes: &[u8]) -> Result<BTreeMap<String, String>> {
+/// The shard of every tensor.
+pub(super) fn weight_map(bytes: &[u8]) -> Result<BTreeMap<String, String>> {
     let value = json::parse(INDEX, bytes, INDEX_CAP)?;
     let map = value.get("weight_map").and_then(Value::as_object);
     let map =
@@ -234,7 +236,7 @@ fn weight_map(bytes: &[u8]) -> Result<BTreeMap<String, String>> {
             match shard.as_str().filter(plain) {
                 Some(shard) => Ok((tensor.clone(), shard.to_owned())),
                 None => {
-                    let at = format!("{INDEX}: weight_map.{tensor}");
+                    let at = format!("{INDEX}: weight_map.{}", shorten(tensor));
                     Err(Error::damaged(
                         at,
                         format!("{} is not the plain name of a .safetensors file", shard.describe()),

@@ -4,16 +4,18 @@
 //! Nothing is guessed: a key that the maths needs must be there, and a model of another kind is refused by
 //! the name of the key that makes it one.
 
-use crate::format::{Manifest, ModelDir, PINNED_SNAPSHOT};
+use crate::format::{Arch, Manifest, ModelDir, PINNED_SNAPSHOT};
 use crate::{Error, Result};
 use serde_json::{Map, Value};
 
 /// The name of the sidecar in messages.
 const SIDECAR: &str = "tokenizer/config.json";
-/// Largest `config.json` that is read.
-const SIDECAR_CAP: u64 = 4 << 20;
+/// Largest `config.json` that is read: what the installer takes. Read as a tree it may need seventy times its size.
+const SIDECAR_CAP: u64 = 1 << 20;
 /// Largest width, count or vocabulary accepted: products of two fit 64 bits with room to spare.
 const LARGEST: usize = 1 << 24;
+/// Widest head accepted; tables of its rotations are made before any tensor is looked at.
+const LARGEST_HEAD: usize = 1 << 14;
 
 /// How a layer attends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +105,7 @@ impl Config {
             .collect();
         text.refuse_other_models()?;
         text.compare_layers(&layers)?;
+        text.compare_others(arch)?;
         let size = |key: &'static str, value| text.compare_size(key, value);
         let config = Self {
             hidden_size: size("hidden_size", arch.hidden_size)?,
@@ -147,6 +150,9 @@ impl Config {
         let cap = self.final_logit_softcapping;
         if !(cap > 0.0 && cap.is_finite()) {
             return unsupported(format!("final_logit_softcapping = {cap}"));
+        }
+        if !self.rope_frequencies.iter().flatten().all(|frequency| frequency.is_finite()) {
+            return unsupported("a rope_theta so small that positions have no angle".into());
         }
         for (name, width) in [("head_dim", self.head_dim), ("global_head_dim", self.global_head_dim)] {
             if !width.is_multiple_of(2) {
@@ -226,16 +232,46 @@ impl<'a> Text<'a> {
 
     /// `value` of the manifest, after `key` of the sidecar was found to agree if it is there.
     fn compare_size(&self, key: &'static str, value: usize) -> Result<usize> {
-        if value == 0 || value > LARGEST {
+        let largest = if key.ends_with("head_dim") { LARGEST_HEAD } else { LARGEST };
+        if value == 0 || value > largest {
             return Err(Error::Unsupported(format!("{key} = {value} in the model's configuration")));
         }
-        match self.get(key) {
-            Some(found) if found.as_f64() != Some(value as f64) => Err(Error::damaged(
-                format!("{SIDECAR}: text_config.{key}"),
-                format!("is {found}, the manifest says {value}"),
-            )),
-            _ => Ok(value),
+        self.compare(&[key], &Value::from(value))?;
+        Ok(value)
+    }
+
+    /// Refuses another value than the manifest's at `path`; none there is no contradiction.
+    fn compare(&self, path: &[&str], value: &Value) -> Result<()> {
+        let inner = |found: Option<&'a Value>, key: &&str| {
+            found.and_then(|found| found.get(key)).filter(|found| !found.is_null())
+        };
+        let found = path.split_first().and_then(|(key, rest)| rest.iter().fold(self.get(key), inner));
+        match found {
+            // 30 and 30.0 are one number.
+            Some(found) if found != value && (found.as_f64() != value.as_f64() || !found.is_number()) => {
+                Err(Error::damaged(
+                    format!("{SIDECAR}: text_config.{}", path.join(".")),
+                    format!("is {found}, the manifest says {value}"),
+                ))
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// What is no size and stands in both files.
+    fn compare_others(&self, arch: &Arch) -> Result<()> {
+        let (sliding, full) = ("sliding_attention", "full_attention");
+        let pairs: [(&[&str], Value); 8] = [
+            (&["num_hidden_layers"], arch.num_hidden_layers.into()),
+            (&["final_logit_softcapping"], arch.final_logit_softcapping.into()),
+            (&["hidden_activation"], arch.hidden_activation.as_str().into()),
+            (&["attention_k_eq_v"], arch.attention_k_eq_v.into()),
+            (&["tie_word_embeddings"], arch.tie_word_embeddings.into()),
+            (&["rope_parameters", sliding, "rope_theta"], arch.rope_theta.into()),
+            (&["rope_parameters", full, "rope_theta"], arch.global_rope_theta.into()),
+            (&["rope_parameters", full, "partial_rotary_factor"], arch.partial_rotary_factor.into()),
+        ];
+        pairs.iter().try_for_each(|(path, value)| self.compare(path, value))
     }
 
     fn compare_layers(&self, layers: &[LayerKind]) -> Result<()> {
@@ -298,7 +334,7 @@ impl<'a> Text<'a> {
         let field = || format!("{SIDECAR}: text_config.rms_norm_eps");
         let eps = self.get("rms_norm_eps").ok_or_else(|| Error::damaged(field(), "missing"))?;
         match eps.as_f64() {
-            Some(eps) if eps > 0.0 && eps < 1.0 => Ok(eps as f32),
+            Some(eps) if eps as f32 > 0.0 && eps < 1.0 => Ok(eps as f32),
             _ => Err(Error::damaged(field(), format!("{eps} is not between 0 and 1"))),
         }
     }

@@ -47,10 +47,12 @@ pub trait Forward {
     ) -> Result<&mut [f32]>;
     /// Feeds one generated id and returns the logits after it.
     fn decode(&mut self, id: u32) -> Result<&mut [f32]>;
-    /// Like [`Forward::prefill`], but hands out the logits after every id (index into `ids`, logits).
+    /// Like [`Forward::prefill`], but hands out the logits after every id (index into `ids`, logits). `between` is
+    /// asked at least once a layer-chunk, since a chunk without an answer may take a while.
     fn prefill_each(
         &mut self,
         ids: &[u32],
+        between: &mut dyn FnMut() -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
     ) -> Result<()>;
     /// Drops what was fed from position `len` on, or everything when the rings no longer hold what `len` needs.

@@ -6,8 +6,9 @@ use super::kv_cache::{KvCache, KvType};
 use super::scratch::{HEAD_ROWS, Scratch};
 use super::weights::Weights;
 use super::{Forward, Probe, head};
-use crate::format::ModelDir;
+use crate::format::{ModelDir, kv_bytes};
 use crate::store::{ExpertStore, LayerFile, LayerFiles, Policy, StoreShape};
+use crate::sys::memory;
 use crate::{Error, Result};
 use fieldfare_kernels::{Kernels, Pool};
 use std::borrow::Borrow;
@@ -17,6 +18,9 @@ use std::time::Duration;
 
 /// Slots of a layer when nothing is said: the knee of the hit-rate curve at the memory this project is about.
 pub const DEFAULT_SLOTS: usize = 16;
+
+/// What is to blame when the numbers are wrong and the structure is right.
+const WEIGHT_FILES: &str = "model_weights.bin or packed_experts/layer_*.bin";
 
 /// What may be rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -127,9 +131,17 @@ impl Runner {
         let pool = Pool::new(threads);
         let rows = options.prefill_chunk_tokens.min(options.max_context);
         let store = open_store(&dir, &config, options)?;
+        let scratch = Scratch::new(&config, rows, pool.threads(), kind);
+        let width = if kind == KvType::F32 { 2 } else { 1 };
+        check_memory(
+            options.max_context,
+            &|context| kv_bytes(&dir.manifest().arch, context).saturating_mul(width),
+            (store.slot_bytes() + scratch.bytes()) as u64,
+            memory::limit_bytes(),
+        )?;
         Ok(Self {
             cache: KvCache::new(&config, kind, options.max_context),
-            scratch: Scratch::new(&config, rows, pool.threads(), kind),
+            scratch,
             store,
             kernels: Kernels::detect(),
             pool,
@@ -229,6 +241,11 @@ impl Runner {
                 self.scratch.logits.resize(needed, 0.0);
             }
             head::logits(&mut pass, &self.weights.head, block.clone(), &mut self.scratch);
+            // No input makes a whole model compute such numbers, and every answer to them would be nonsense.
+            if !self.scratch.logits[..needed].iter().all(|logit| logit.is_finite()) {
+                self.position = self.cache.rewind(self.position - ids.len());
+                return Err(Error::damaged(WEIGHT_FILES, "the model computed logits that are no numbers"));
+            }
             for (row, logits) in block.clone().zip(self.scratch.logits.chunks_exact(self.config.vocab_size)) {
                 if each(row, logits).is_break() {
                     return Err(Error::Cancelled);
@@ -260,6 +277,28 @@ fn check_options(options: &RunnerOptions) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses a context that could not be filled: the KV cache grows as it is used, so it would end in the middle of an
+/// answer. `fixed` is what is taken besides; mapped weights do not count, since the system may drop them.
+fn check_memory(context: usize, kv: &dyn Fn(usize) -> u64, fixed: u64, limit: Option<u64>) -> Result<()> {
+    let need = |context| kv(context).saturating_add(fixed);
+    let Some(limit) = limit.filter(|&limit| need(context) > limit) else { return Ok(()) };
+    let megabytes = |bytes: u64| bytes.div_ceil(1_000_000);
+    if need(1) > limit {
+        let reason =
+            format!("slots and buffers take {} MB, there are {}", megabytes(fixed), megabytes(limit));
+        return Err(Error::bad("expert-cache-slots", reason));
+    }
+    let (mut fits, mut beyond) = (1, context);
+    while beyond - fits > 1 {
+        let middle = fits.midpoint(beyond);
+        if need(middle) > limit { beyond = middle } else { fits = middle }
+    }
+    let (need, limit) = (megabytes(need(context)), megabytes(limit));
+    let reason =
+        format!("{context} tokens take {need} MB of memory when all are used, there are {limit}; {fits} fit");
+    Err(Error::bad("max-context", reason))
 }
 
 fn open_store(dir: &ModelDir, config: &Config, options: &RunnerOptions) -> Result<ExpertStore> {
@@ -341,15 +380,14 @@ impl Forward for Runner {
     fn prefill_each(
         &mut self,
         ids: &[u32],
+        between: &mut dyn FnMut() -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
     ) -> Result<()> {
         self.check(ids)?;
         let mut done = 0;
         for chunk in ids.chunks(self.scratch.rows) {
             self.stats.prefill_tokens += chunk.len() as u64;
-            self.pass(chunk, Rows::All, &mut || ControlFlow::Continue(()), &mut |row, logits| {
-                each(done + row, logits)
-            })?;
+            self.pass(chunk, Rows::All, between, &mut |row, logits| each(done + row, logits))?;
             done += chunk.len();
         }
         Ok(())
@@ -358,5 +396,22 @@ impl Forward for Runner {
     fn rewind(&mut self, len: usize) -> usize {
         self.position = self.cache.rewind(len.min(self.position));
         self.position
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_that_cannot_be_filled_is_refused_with_the_one_that_can() {
+        let kv = |context: usize| 1_000_000 * context as u64;
+        let check = |context, fixed, limit| check_memory(context, &kv, fixed, limit);
+        check(100, 50_000_000, Some(150_000_000)).unwrap();
+        check(usize::MAX, 0, None).unwrap();
+        let text = check(1 << 20, 50_000_000, Some(150_000_000)).unwrap_err().to_string();
+        assert!(text.starts_with("max-context: 1048576 tokens") && text.ends_with(" 100 fit"), "{text}");
+        let text = check(2, 150_000_000, Some(150_000_000)).unwrap_err().to_string();
+        assert_eq!(text, "expert-cache-slots: slots and buffers take 150 MB, there are 150");
     }
 }

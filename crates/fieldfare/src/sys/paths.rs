@@ -122,7 +122,7 @@ fn private_dir(dir: &Path) -> Result<()> {
     {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         if meta.uid() != rustix::process::geteuid().as_raw() {
-            return refuse("belongs to somebody else");
+            return refuse("belongs to somebody else; name a folder of your own with XDG_RUNTIME_DIR");
         }
         if meta.permissions().mode() & 0o022 != 0 {
             return refuse("can be written by others");

@@ -11,6 +11,12 @@ use std::collections::BTreeSet;
 
 /// With more such tokens than this, no text is cut where one of them might be.
 const MAX_EXCEPTIONS: usize = 64;
+/// The same if one of them has more bytes: looking for it at every space of a text takes time with the square of its
+/// length. The real ones have a few characters.
+const MAX_EXCEPTION_BYTES: usize = 128;
+/// Steps for each entry that filling a hash table may take. The tables are at most half full, so one or two are usual; a
+/// file made so that its entries collide would take hours.
+const MAX_STEPS: usize = 64;
 
 /// The words of the compiled form.
 pub(super) fn build(source: Source, sha256: &[u8; 32]) -> Result<Vec<u64>> {
@@ -22,7 +28,8 @@ pub(super) fn build(source: Source, sha256: &[u8; 32]) -> Result<Vec<u64>> {
     let mut flags = if merges.bytes_merge { FLAG_BYTES_MERGE } else { 0 };
     let mut exceptions: Vec<u32> = merges.exceptions.into_iter().collect();
     // A token with byte parts does not read like the text it comes from, so it cannot be looked for there.
-    if exceptions.len() <= MAX_EXCEPTIONS && !merges.bytes_merge {
+    let short = |id: &u32| pieces.piece(*id).len() <= MAX_EXCEPTION_BYTES;
+    if exceptions.len() <= MAX_EXCEPTIONS && exceptions.iter().all(short) && !merges.bytes_merge {
         flags |= FLAG_EXCEPTIONS;
     } else {
         exceptions.clear();
@@ -46,6 +53,25 @@ pub(super) fn build(source: Source, sha256: &[u8; 32]) -> Result<Vec<u64>> {
 
 fn damaged(field: impl std::fmt::Display, reason: impl Into<String>) -> Error {
     Error::damaged(format!("{FILE}: {field}"), reason)
+}
+
+/// Counts the steps of filling one hash table.
+struct Steps {
+    left: usize,
+    field: &'static str,
+}
+
+impl Steps {
+    fn new(entries: usize, field: &'static str) -> Self {
+        Self { left: 1_024 + entries.saturating_mul(MAX_STEPS), field }
+    }
+
+    fn take(&mut self) -> Result<()> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| {
+            damaged(self.field, "its entries collide: no tokenizer that was trained has that")
+        })?;
+        Ok(())
+    }
 }
 
 /// Token texts in the order of ids, and the hash table over them.
@@ -117,6 +143,7 @@ impl Pieces {
     fn index(&mut self) -> Result<()> {
         let size = (self.len() * 2).next_power_of_two();
         let mut slots = vec![NONE; size];
+        let mut steps = Steps::new(self.len(), "model.vocab");
         for id in 0..self.len() as u32 {
             let piece = self.piece(id);
             if piece.is_empty() {
@@ -131,6 +158,7 @@ impl Pieces {
                     ));
                 }
                 slot = (slot + 1) & (size - 1);
+                steps.take()?;
             }
             slots[slot] = id;
         }
@@ -226,6 +254,7 @@ impl Merges {
         };
         let byte_ids: BTreeSet<u32> = byte_ids.iter().copied().collect();
         let mut text = String::new();
+        let mut steps = Steps::new(count, "model.merges");
         for rank in 0..count {
             let (left, right) = (source.merges.get(2 * rank), source.merges.get(2 * rank + 1));
             text.clear();
@@ -238,7 +267,7 @@ impl Merges {
             };
             let (left, right, result) = (find(left)?, find(right)?, find(&text)?);
             merges.bytes_merge |= byte_ids.contains(&left) || byte_ids.contains(&right);
-            merges.insert(left, right, rank);
+            merges.insert(left, right, rank, &mut steps)?;
             merges.results.push(result);
             merges.note_pairs(&text, result);
         }
@@ -246,13 +275,15 @@ impl Merges {
     }
 
     /// A pair listed twice has its last rank, as in the `tokenizers` library.
-    fn insert(&mut self, left: u32, right: u32, rank: usize) {
+    fn insert(&mut self, left: u32, right: u32, rank: usize, steps: &mut Steps) -> Result<()> {
         let pair = pair_key(left, right);
         let mut slot = hash_pair(pair, self.slots.len());
         while self.slots[slot] != EMPTY_MERGE && self.slots[slot] >> 24 != pair {
             slot = (slot + 1) & (self.slots.len() - 1);
+            steps.take()?;
         }
         self.slots[slot] = pair << 24 | rank as u64;
+        Ok(())
     }
 
     /// Notes which characters stand side by side in a merged token.

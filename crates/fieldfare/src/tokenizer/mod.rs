@@ -50,10 +50,31 @@ impl Tokenizer {
     /// # Errors
     /// The file cannot be read, is not what it should be, or asks for something unsupported.
     pub fn open(tokenizer_json: &Path, cache_dir: Option<&Path>) -> Result<Self> {
-        if let Some(dir) = cache_dir {
+        Self::load(tokenizer_json, cache_dir, None)
+    }
+
+    /// As [`Tokenizer::open`] for a file whose SHA-256 is known: one flipped byte of a vocabulary gives a tokenizer
+    /// that works and reads other words.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::open`], and [`Error::Damaged`] for a file with another hash.
+    pub fn open_listed(tokenizer_json: &Path, cache_dir: Option<&Path>, sha256: &[u8; 32]) -> Result<Self> {
+        Self::load(tokenizer_json, cache_dir, Some(sha256))
+    }
+
+    fn load(tokenizer_json: &Path, cache_dir: Option<&Path>, wanted: Option<&[u8; 32]>) -> Result<Self> {
+        let check = |found: &[u8; 32]| match wanted {
+            Some(wanted) if wanted != found => {
+                Err(Error::damaged(FILE, "its SHA-256 is not the one in the manifest"))
+            }
+            _ => Ok(()),
+        };
+        if cache_dir.is_some() || wanted.is_some() {
             let mut source = Hashed::new(open_source(tokenizer_json)?);
             std::io::copy(&mut source, &mut std::io::sink()).map_err(Error::io("read", tokenizer_json))?;
-            if let Some(table) = cache::load(dir, &source.finish()) {
+            let found = source.finish();
+            check(&found)?;
+            if let Some(table) = cache_dir.and_then(|dir| cache::load(dir, &found)) {
                 return Self::from_table(table);
             }
         }
@@ -62,6 +83,7 @@ impl Tokenizer {
             .map_err(|error| error.into_error(tokenizer_json))?;
         // The hash is of the bytes just parsed, so a file that changed since the look-up gets its own name.
         let sha256 = source.finish();
+        check(&sha256)?;
         let words = build::build(parsed, &sha256)?;
         if let Some(dir) = cache_dir
             && let Some(table) = cache::store(dir, &sha256, &words)
@@ -198,5 +220,26 @@ impl<R: Read> Read for Hashed<R> {
         let count = self.inner.read(buffer)?;
         self.hash.update(&buffer[..count]);
         Ok(count)
+    }
+}
+
+/// Doors for fuzz targets to the compiled form.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use super::{Result, Sha256, Tokenizer, build, json, table};
+    use sha2::Digest;
+    use std::path::Path;
+
+    /// The words of the compiled form of a `tokenizer.json`.
+    pub fn compile(bytes: &[u8]) -> Result<Vec<u64>> {
+        let parsed = json::parse(bytes).map_err(|error| error.into_error(Path::new(super::FILE)))?;
+        build::build(parsed, &Sha256::digest(bytes).into())
+    }
+
+    /// Opens words under a right checksum as the cache would: `None` if they are no compiled form.
+    pub fn open(mut words: Vec<u64>) -> Option<Tokenizer> {
+        table::seal(&mut words);
+        let sha256: [u8; 32] = bytemuck::cast_slice(words.get(4..8)?).try_into().ok()?;
+        Tokenizer::from_table(table::Table::new(table::Storage::Heap(words), &sha256)?).ok()
     }
 }

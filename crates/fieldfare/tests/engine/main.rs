@@ -12,17 +12,12 @@ use fieldfare::sample::Sampling;
 use safetensors::SafeTensors;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
-
-/// A model belongs to one engine at a time, so these tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// The installed fixture, for one test.
 struct Fixture {
     dir: TempDir,
     path: PathBuf,
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl Fixture {
@@ -31,17 +26,22 @@ impl Fixture {
     }
 
     fn from(from: &Path, layout: Layout) -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = TempDir::new().expect("a scratch folder");
         let path = dir.path().join("tiny.gturbo");
         let options =
             InstallOptions { from: from.to_path_buf(), output: path.clone(), layout, overwrite: false };
         install_local(&options, &mut |_| ControlFlow::Continue(())).expect("the fixture installs");
-        Self { dir, path, _turn: turn }
+        Self { dir, path }
     }
 
     fn open(&self, options: EngineOptions) -> Engine {
-        Engine::open(&self.path, options).expect("the fixture opens")
+        self.try_open(options).expect("the fixture opens")
+    }
+
+    /// Opens the model with a lock of this test's own, so that the same model in other hands does not matter.
+    fn try_open(&self, options: EngineOptions) -> Result<Engine, Error> {
+        let runtime_dir = Some(self.dir.path().to_path_buf());
+        Engine::open(&self.path, EngineOptions { runtime_dir, ..options })
     }
 }
 
@@ -164,7 +164,7 @@ fn reopened(engine: Engine, fixture: &Fixture) -> Engine {
 fn a_conversation_runs_and_the_lock_holds() {
     let fixture = Fixture::new(Layout::Tiled);
     let mut engine = fixture.open(EngineOptions { max_context: 256, ..EngineOptions::default() });
-    let error = Engine::open(&fixture.path, EngineOptions::default()).err();
+    let error = fixture.try_open(EngineOptions::default()).err();
     assert!(matches!(error, Some(Error::Locked { .. })), "{error:?}");
     assert_eq!(engine.stop_ids(), [1, 106, 50]);
 

@@ -64,6 +64,27 @@ fn a_layer_file_that_shrinks_is_an_error_and_no_more() {
     assert!(bits(&ours) == bits(&wanted));
 }
 
+#[test]
+fn weights_that_are_no_numbers_are_an_error_and_no_text() {
+    let path = install(&fieldfare_testing::tiny_checkpoint(), "forward-nan.gturbo", Layout::Tiled);
+    // The size is right and the hash is for `verify`: only running the model can tell.
+    let file = path.join("packed_experts/layer_05.bin");
+    let size = usize::try_from(std::fs::metadata(&file).unwrap().len()).unwrap();
+    std::fs::write(&file, vec![0xff; size]).unwrap();
+    let dir = Arc::new(ModelDir::open(&path, Integrity::Receipt).unwrap());
+    let mut broken = Runner::new(dir, &exact()).unwrap();
+    let go_on = || std::ops::ControlFlow::Continue(());
+    let ids = Reference::load().prompt;
+    let damaged = |error: &Error| matches!(error, Error::Damaged { file, .. } if file.contains("layer_"));
+    let error = broken.prefill(&ids[..20], &mut |_| go_on()).map(|_| ()).unwrap_err();
+    assert!(damaged(&error), "{error}");
+    assert_eq!(broken.position(), 0);
+    let error = broken.decode(ids[0]).map(|_| ()).unwrap_err();
+    assert!(damaged(&error), "{error}");
+    let error = broken.prefill_each(&ids[..20], &mut { go_on }, &mut |_, _| go_on()).unwrap_err();
+    assert!(damaged(&error), "{error}");
+}
+
 /// A copy of the fixture in which some plain bf16 tensors are multiplied by powers of two.
 fn scaled_copy(name: &str, factors: &[(&str, i32)]) -> PathBuf {
     let to = scratch(name);

@@ -161,11 +161,24 @@ fn cancelling_keeps_whole_chunks() {
     assert!(matches!(result, Err(Error::Cancelled)));
     assert_eq!(runner.position(), 0);
     let mut calls = 0;
-    let result = runner.prefill_each(&ids[..25], &mut |_, _| {
+    let result = runner.prefill_each(&ids[..25], &mut || ControlFlow::Continue(()), &mut |_, _| {
         calls += 1;
         if calls == 13 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert!(matches!(result, Err(Error::Cancelled)));
     assert_eq!((calls, runner.position()), (13, 20));
     assert!(bits(&prefill(&mut runner, &ids[20..40])) == bits(&wanted[39]));
+    // Nor need the end of a chunk be waited for.
+    runner.rewind(0);
+    let (mut layers, mut rows) = (0, 0);
+    let mut between = || {
+        layers += 1;
+        if layers == 15 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let result = runner.prefill_each(&ids[..25], &mut between, &mut |_, _| {
+        rows += 1;
+        ControlFlow::Continue(())
+    });
+    assert!(matches!(result, Err(Error::Cancelled)));
+    assert_eq!((rows, runner.position()), (10, 10));
 }

@@ -65,7 +65,7 @@ pub(crate) fn runner(layout: Layout, options: &RunnerOptions) -> Runner {
 pub(crate) fn all_logits(runner: &mut Runner, ids: &[u32]) -> Vec<Vec<f32>> {
     let mut rows = Vec::new();
     runner
-        .prefill_each(ids, &mut |index, logits| {
+        .prefill_each(ids, &mut || ControlFlow::Continue(()), &mut |index, logits| {
             assert_eq!(index, rows.len());
             rows.push(logits.to_vec());
             ControlFlow::Continue(())

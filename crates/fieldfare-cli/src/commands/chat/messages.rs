@@ -27,6 +27,8 @@ pub fn read(file: &Path) -> Outcome<Vec<Message>> {
     if let Some(index) = messages.iter().position(media) {
         return Err(bad(&format!("messages[{index}].content: only text is supported, no images or sound")));
     }
+    // What only a whole conversation shows, such as a result without its call: said here, where the file is known.
+    chat::prepare(&messages).map_err(|error| bad(&error))?;
     Ok(messages)
 }
 

@@ -44,9 +44,7 @@ fn read(args: &ChatArgs) -> Outcome<Option<Vec<Message>>> {
         if terminal && !args.output.quiet {
             report::note("(type the message; Ctrl-D on a line of its own ends it)");
         }
-        let text = input::text_stdin()?;
-        input::not_blank(&text, "standard input")?;
-        text
+        input::message_stdin()?
     };
     messages.push(Message::user(text));
     Ok(Some(messages))
@@ -122,16 +120,17 @@ impl EngineAnswers<'_> {
     }
 
     fn remarks(&self, generation: &Generation) {
+        if self.output.quiet {
+            return;
+        }
         match generation.finish {
             Finish::Length => {
                 report::note("(cut short: the limit of new tokens or of the context is reached)");
             }
             Finish::Cancelled => report::note("(stopped)"),
-            _ => {}
+            Finish::Stop | Finish::ToolCalls => {}
         }
-        if !self.output.quiet {
-            answer::remark_calls(generation);
-            report::statistics(&answer::statistics(generation));
-        }
+        answer::remark_calls(generation);
+        report::statistics(&answer::statistics(generation));
     }
 }

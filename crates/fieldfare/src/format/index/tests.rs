@@ -50,6 +50,21 @@ fn gaps_are_legal() {
     assert!(message.contains("entries[1].data: expected a multiple of 4096"), "{message}");
 }
 
+/// Overlapping names, each but one of them another: a region of 16 MiB could hold 13 GB of them.
+#[test]
+fn names_cannot_share_their_bytes() {
+    let mut bytes = two();
+    let start = HEADER + 2 * ENTRY;
+    bytes[start..].fill(b'a');
+    for (entry, at) in [(0, start), (1, start + 1)] {
+        let raw = &mut bytes[HEADER + entry * ENTRY..];
+        raw[..4].copy_from_slice(&(at as u32).to_le_bytes());
+        raw[4..6].copy_from_slice(&((16_384 - at) as u16).to_le_bytes());
+    }
+    let message = ResidentIndex::parse(&bytes, 16_408, Layout::V1).unwrap_err().to_string();
+    assert!(message.contains("entries[1].name: the names are longer than the space"), "{message}");
+}
+
 #[test]
 fn each_fault_is_refused_and_named() {
     const FIRST: usize = HEADER;

@@ -98,6 +98,12 @@ impl<'a> Fields<'a> {
         Fields::new(self.file, self.path(key), value)
     }
 
+    /// A member, got from [`Fields::members`], that must be an object. Looking it up by its name takes time with the
+    /// number of members, which a document chooses.
+    pub(crate) fn member(&self, key: &str, value: &'a Value) -> Result<Fields<'a>> {
+        Fields::new(self.file, self.path(key), value)
+    }
+
     /// The elements of an array of objects.
     pub(crate) fn objects(
         &self,

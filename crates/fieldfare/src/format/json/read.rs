@@ -2,6 +2,7 @@
 //! know (how much memory a document is worth). Nesting ends at `serde_json`'s own limit of 128.
 
 use super::Value;
+use crate::format::files::shorten;
 use crate::{Error, Result};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -14,6 +15,10 @@ use std::fmt;
 /// Most values that one document may have as a tree, so that a hostile one takes 16 MiB and not fifty times its size. Our
 /// manifests have a few hundred, a layout without its blobs 20,000.
 const MAX_VALUES: usize = 1 << 19;
+
+/// Most keys that are remembered at one time to find repeated ones, in all open objects together; so that a hostile
+/// object takes 40 MiB also where nothing of it is kept. The largest of ours has two thousand.
+const MAX_KEYS: usize = 1 << 19;
 
 /// What is wanted of a document that says the same thing thousands of times.
 pub(crate) struct Wanted {
@@ -63,18 +68,20 @@ struct Reader<'a, 'w> {
     wanted: Option<&'w Wanted>,
     texts: HashMap<&'a str, usize>,
     /// Values that may still be made.
-    budget: usize,
+    values: usize,
+    /// Keys that may still be remembered.
+    keys: usize,
 }
 
 impl<'w> Reader<'_, 'w> {
     fn new(wanted: Option<&'w Wanted>) -> Self {
-        Self { wanted, texts: HashMap::new(), budget: MAX_VALUES }
+        Self { wanted, texts: HashMap::new(), values: MAX_VALUES, keys: MAX_KEYS }
     }
+}
 
-    fn spend<E: serde::de::Error>(&mut self) -> Result<(), E> {
-        self.budget = self.budget.checked_sub(1).ok_or_else(|| E::custom("too many values"))?;
-        Ok(())
-    }
+fn take_one<E: serde::de::Error>(left: &mut usize, what: &str) -> Result<(), E> {
+    *left = left.checked_sub(1).ok_or_else(|| E::custom(format_args!("too many {what}")))?;
+    Ok(())
 }
 
 /// Reads one value; what is not to be kept is checked, and arrays and objects come out empty.
@@ -129,7 +136,7 @@ impl<'a> Visitor<'a> for Tree<'_, 'a, '_> {
         let mut elements = Vec::new();
         while let Some(element) = array.next_element_seed(Tree { reader: &mut *reader, keep })? {
             if keep {
-                reader.spend()?;
+                take_one(&mut reader.values, "values")?;
                 elements.push(element);
             }
         }
@@ -141,7 +148,10 @@ impl<'a> Visitor<'a> for Tree<'_, 'a, '_> {
         let mut members = Vec::new();
         let mut keys = HashSet::new();
         while let Some(Key(key)) = object.next_key()? {
-            reader.spend()?; // kept or not: the keys are, as long as the object lasts
+            take_one(&mut reader.keys, "keys")?;
+            if !keys.insert(key.clone()) {
+                return Err(A::Error::custom(format!("duplicate key {:?}", shorten(&key))));
+            }
             let value = match reader.wanted {
                 Some(wanted) if keep && key == wanted.text => {
                     let text = object.next_value::<&RawValue>()?.get();
@@ -153,14 +163,12 @@ impl<'a> Visitor<'a> for Tree<'_, 'a, '_> {
                     object.next_value_seed(Tree { reader: &mut *reader, keep })?
                 }
             };
-            if !keys.insert(key.clone()) {
-                let key: String = key.chars().take(60).collect();
-                return Err(A::Error::custom(format!("duplicate key {key:?}")));
-            }
             if keep {
+                take_one(&mut reader.values, "values")?;
                 members.push((key.into_owned(), value));
             }
         }
+        reader.keys += keys.len();
         Ok(Value::Object(members))
     }
 }

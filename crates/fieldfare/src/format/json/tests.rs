@@ -66,6 +66,15 @@ fn malformed_text_is_refused() {
     let wide = format!("[{}0]", "0,".repeat(1 << 19));
     assert!(parse("doc", wide.as_bytes(), 4 << 20).unwrap_err().to_string().contains("too many values"));
     assert!(parse("doc", b"\xff", 9).is_err());
+    let keys = |count: usize| (0..count).map(|i| format!("\"{i}\":0,")).collect::<String>() + "\"z\":0";
+    let skipped = |text: &str| {
+        let text = format!("{{\"skipped\":{text}}}");
+        parse_wanted("doc", text.as_bytes(), 16 << 20, &Wanted { containers: &[], text: "" }).map(drop)
+    };
+    let message = skipped(&format!("{{{}}}", keys((1 << 19) + 20))).unwrap_err().to_string();
+    assert!(message.contains("too many keys"), "{message}");
+    // One object after another gives its keys back.
+    skipped(&format!("[{{{0}}},{{{0}}},{{{0}}}]", keys(1 << 18))).unwrap();
     assert!(parse("doc", b"[1, 2]", 5).unwrap_err().to_string().contains("limit of 5"));
     assert!(parse("doc", b"[1,2]", 5).is_ok(), "exactly at the cap");
 }

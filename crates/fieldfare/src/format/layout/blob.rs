@@ -36,11 +36,11 @@ pub(super) fn blob_text(parts: &[SubTensor], depth: usize) -> String {
 pub(super) fn read_blob(value: &Value, layout: Layout, at: &str) -> Result<Vec<SubTensor>> {
     let outer = Fields::new(LAYOUT, at, value)?;
     let mut parts = Vec::new();
-    for (role, _) in outer.members() {
+    for (role, value) in outer.members() {
         if role.is_empty() {
             return Err(fault(LAYOUT, at, "an empty role"));
         }
-        let fields = outer.object(role)?;
+        let fields = outer.member(role, value)?;
         let dtype = fields.need("dtype", dtype_names(layout), |v| match v.as_str()? {
             "U32" => Some(SubDType::U32),
             "BF16" => Some(SubDType::Bf16),

@@ -39,6 +39,21 @@ fn reference_bytes() {
     assert_eq!(json::canonical(&document(&reference())).as_bytes(), bytes, "written in pieces as in one go");
 }
 
+/// One long description among many short ones must not be paid for by all.
+#[test]
+fn room_to_write_is_by_what_is_written() {
+    let mut layout = reference();
+    let mut long = layout.blobs[0].clone();
+    long[0].shape = vec![1; 20_000];
+    layout.blobs.push(long);
+    layout.experts_per_layer = 20_000;
+    layout.layers[0].experts =
+        (0..20_000).map(|rank| ExpertEntry { physical_rank: rank, blob: u32::from(rank == 7) }).collect();
+    let bytes = layout.encode();
+    assert!(bytes.capacity() < 3 * bytes.len(), "{} for {}", bytes.capacity(), bytes.len());
+    assert_eq!(ExpertLayout::parse(&bytes, Layout::V1).unwrap().experts_per_layer, 20_000);
+}
+
 #[test]
 fn physical_ranks_and_positional_ids_are_honoured() {
     let mut value = document(&reference());

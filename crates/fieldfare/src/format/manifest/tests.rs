@@ -160,6 +160,15 @@ fn what_v1_leaves_open_is_accepted() {
     assert_eq!(Manifest::parse(text.as_bytes()).unwrap(), reference().0);
 }
 
+/// As many files as the cap lets through.
+#[test]
+fn many_files_take_no_quadratic_time() {
+    let mut manifest = reference().0;
+    let entry = manifest.files.values().next().unwrap().clone();
+    manifest.files = (0..30_000).map(|i| (format!("f{i}"), entry.clone())).collect();
+    assert_eq!(Manifest::parse(&manifest.encode()).unwrap().files, manifest.files);
+}
+
 #[test]
 fn tiled_manifests_round_trip() {
     let tiled = Manifest { layout: Layout::Tiled, ..reference().0 };

@@ -62,6 +62,19 @@ fn accepts_the_form_with_per_layer_config() {
 }
 
 #[test]
+fn a_small_file_cannot_ask_for_many_layers() {
+    let layers = |count: usize| {
+        change(|v| {
+            let text = v["text_config"].as_object_mut().expect("object");
+            text.insert("num_hidden_layers".into(), count.into());
+            text.insert("layer_types".into(), vec!["full_attention"; count].into());
+        })
+    };
+    assert_eq!(layers(1_024).expect("the most").0.full_layers.len(), 1_024);
+    assert!(layers(1_025).expect_err("more").to_string().contains("num_hidden_layers is 1025"));
+}
+
+#[test]
 fn names_what_is_not_supported() {
     for (key, value) in [
         ("hidden_size_per_layer_input", json!(256)),

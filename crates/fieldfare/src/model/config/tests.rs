@@ -104,7 +104,7 @@ fn other_models_are_refused_by_name() {
         assert!(matches!(&error, Error::Unsupported(what) if what.contains(key)), "{key}: {error}");
     }
     type Change = (&'static str, fn(&mut Arch));
-    let changes: [Change; 7] = [
+    let changes: [Change; 9] = [
         ("attention_k_eq_v", |arch| arch.attention_k_eq_v = false),
         ("tie_word_embeddings", |arch| arch.tie_word_embeddings = false),
         ("hidden_activation", |arch| arch.hidden_activation = "silu".into()),
@@ -112,6 +112,8 @@ fn other_models_are_refused_by_name() {
         ("head_dim", |arch| arch.head_dim = 63),
         ("num_key_value_heads", |arch| arch.num_key_value_heads = 3),
         ("vocab_size", |arch| arch.vocab_size = usize::MAX),
+        ("global_head_dim", |arch| arch.global_head_dim = 1 << 20),
+        ("rope_theta", |arch| arch.rope_theta = 1e-300),
     ];
     for (key, change) in changes {
         let mut manifest = manifest();
@@ -127,11 +129,20 @@ fn contradictions_and_gaps_are_damage() {
     for (key, value) in [
         ("hidden_size", Value::from(129)),
         ("top_k_experts", Value::from("four")),
+        ("num_hidden_layers", Value::from(13)),
+        ("final_logit_softcapping", Value::from(50.0)),
+        ("hidden_activation", Value::from("silu")),
+        ("attention_k_eq_v", Value::Bool(false)),
+        ("tie_word_embeddings", Value::from("yes")),
+        ("rope_parameters", serde_json::json!({"full_attention": {"rope_theta": 5e5}})),
+        ("rope_parameters", serde_json::json!({"full_attention": {"partial_rotary_factor": "x"}})),
+        ("rope_parameters", serde_json::json!({"sliding_attention": {"rope_theta": 1e6}})),
         ("layer_types", Value::from(vec!["sliding_attention"; 12])),
         ("layer_types", Value::from(vec!["full_attention"; 11])),
         ("layer_types", Value::from(5)),
         ("rms_norm_eps", Value::Null),
         ("rms_norm_eps", Value::from(-1.0)),
+        ("rms_norm_eps", Value::from(1e-300)),
     ] {
         let error = Config::new(&manifest(), &with(key, value)).unwrap_err();
         assert!(matches!(&error, Error::Damaged { file, .. } if file.contains(key)), "{key}: {error}");
@@ -140,4 +151,7 @@ fn contradictions_and_gaps_are_damage() {
     assert!(matches!(error, Error::Damaged { .. }));
     // Keys that are absent leave the manifest's value.
     Config::new(&manifest(), &with("hidden_size", Value::Null)).unwrap();
+    // So do parts that are absent, and a number is one however it is written.
+    Config::new(&manifest(), &with("rope_parameters", serde_json::json!({"full_attention": 1}))).unwrap();
+    Config::new(&manifest(), &with("final_logit_softcapping", Value::from(30))).unwrap();
 }

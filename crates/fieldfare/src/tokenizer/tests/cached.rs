@@ -169,3 +169,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_file_with_another_hash_than_listed_is_damaged() {
+    let room = Room::new();
+    let wanted: [u8; 32] = Sha256::digest(tiny_json()).into();
+    let changed = room.dir.path().join("changed.json");
+    let text = std::str::from_utf8(tiny_json()).unwrap();
+    // Another word of the same length: still a sound tokenizer.
+    std::fs::write(&changed, text.replacen("<unused99>", "<unusedXX>", 1)).unwrap();
+    Tokenizer::open(&changed, Some(&room.cache())).unwrap();
+    for cache in [None, Some(room.cache())] {
+        works(&Tokenizer::open_listed(&room.json, cache.as_deref(), &wanted).unwrap());
+        let error = Tokenizer::open_listed(&changed, cache.as_deref(), &wanted).unwrap_err();
+        assert!(matches!(&error, Error::Damaged { file, .. } if file == FILE), "{error}");
+    }
+}

@@ -142,6 +142,41 @@ fn deep_nesting_and_long_lists_end_early() {
     assert!(error.to_string().contains("limit"), "{error}");
 }
 
+/// Texts chosen so that they meet in one place of the hash table.
+#[test]
+fn entries_that_collide_are_refused() {
+    let mask = 4_095;
+    let texts =
+        (0_u64..).map(|i| format!("x{i:x}")).filter(|text| table::hash_text(text.as_bytes()) & mask == 7);
+    refused_with("model.vocab: its entries collide", |d| {
+        for (id, text) in (512..1_512).zip(texts) {
+            d["model"]["vocab"][text] = json!(id);
+        }
+    });
+}
+
+/// Tokens with spaces inside are looked for at every space of a text, so a long one must not be.
+#[test]
+fn a_long_token_with_spaces_inside_costs_nothing() {
+    let mut document = document();
+    let (mut piece, mut id) = ("a\u{2581}".to_owned(), 512);
+    let mut merge = vec![json!(["a", "\u{2581}"])];
+    document["model"]["vocab"][&piece] = json!(id);
+    for _ in 0..14 {
+        merge.push(json!([piece, piece]));
+        piece = piece.repeat(2);
+        id += 1;
+        document["model"]["vocab"][&piece] = json!(id);
+    }
+    document["model"]["merges"] = json!(merge);
+    let tokenizer = Tokenizer::from_json(&serde_json::to_vec(&document).unwrap()).unwrap();
+    assert!(!tokenizer.table.view().exceptions_known);
+    let text = "a ".repeat(1 << 14);
+    let ids = encode(&tokenizer, &text, false);
+    assert_eq!((ids.len(), ids[0]), (1, id));
+    assert_eq!(tokenizer.decode(&ids, true), text);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
