@@ -9,7 +9,7 @@ use super::{Forward, Probe, head};
 use crate::format::ModelDir;
 use crate::store::{ExpertStore, LayerFile, LayerFiles, Policy, StoreShape};
 use crate::{Error, Result};
-use fieldfare_kernels::{Kernels, Pool};
+use fieldfare_kernels::{ISA_VARIABLE, Kernels, Pool};
 use std::borrow::Borrow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl Runner {
             cache: KvCache::new(&config, kind, options.max_context),
             scratch: Scratch::new(&config, rows, pool.threads(), kind),
             store,
-            kernels: Kernels::detect(),
+            kernels: kernels()?,
             pool,
             weights,
             config,
@@ -260,6 +260,14 @@ fn check_options(options: &RunnerOptions) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The kernels that [`ISA_VARIABLE`] names, or the best. A name that cannot be had is refused: who sets it measures or
+/// compares, and would not notice other kernels in its place.
+fn kernels() -> Result<&'static Kernels> {
+    let name = std::env::var_os(ISA_VARIABLE);
+    let name = name.as_ref().map(|name| name.to_string_lossy());
+    Kernels::detect_named(name.as_deref()).map_err(|error| Error::bad(ISA_VARIABLE, error.to_string()))
 }
 
 fn open_store(dir: &ModelDir, config: &Config, options: &RunnerOptions) -> Result<ExpertStore> {
