@@ -30,7 +30,7 @@ pub struct Cli {
 pub enum Command {
     /// Make a model directory from a local MLX checkpoint
     Install(InstallArgs),
-    /// Copy a model directory into the other layout
+    /// Copy a model directory into a layout of your choice
     Convert(ConvertArgs),
     /// Check sizes, hashes and structure of a model directory
     Verify(VerifyArgs),
@@ -183,7 +183,7 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE")]
     pub tokens_file: Option<PathBuf>,
     /// With --json, also the N best next ids and their log-probabilities at each position
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true,
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "json", allow_negative_numbers = true,
         value_parser = integer::<0, 1024>)]
     pub top: usize,
     /// Which model.
@@ -404,13 +404,14 @@ mod tests {
     }
 
     #[test]
-    fn the_inputs_of_generate_exclude_each_other() {
+    fn options_that_do_not_go_together_are_refused() {
         for args in [
             vec!["fieldfare", "generate"],
             vec!["fieldfare", "generate", "--prompt", "a", "--tokens-file", "b"],
             vec!["fieldfare", "generate", "--prompt", "a", "--prompt-file", "b"],
             vec!["fieldfare", "chat", "hello", "--messages-file", "b"],
             vec!["fieldfare", "score"],
+            vec!["fieldfare", "score", "--text-file", "a", "--top", "2"],
         ] {
             assert!(Cli::try_parse_from(&args).is_err(), "{args:?}");
         }

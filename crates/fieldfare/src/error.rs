@@ -109,9 +109,7 @@ impl Error {
     /// The next step, in one sentence, where there is one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotInstalled { .. } => Some(
-                "install a model with `fieldfare install --from DIR --output DIR.gturbo`, or name one with --model",
-            ),
+            Self::NotInstalled { .. } => Some("check the path, or make a model with `fieldfare install`"),
             Self::Damaged { .. } => {
                 Some("check the model with `fieldfare verify`; install it again if it is damaged")
             }

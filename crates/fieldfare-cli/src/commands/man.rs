@@ -14,6 +14,8 @@ pub fn run(args: &ManArgs) -> Outcome {
     let mut cli = Cli::command();
     cli.build();
     if let Some(folder) = &args.output {
+        // `help` repeats every command below itself; its pages would say nothing new.
+        let cli = Cli::command().disable_help_subcommand(true);
         let failed = |error| Failure::failed(format!("cannot write to {}: {error}", folder.display()));
         std::fs::create_dir_all(folder).map_err(failed)?;
         return clap_mangen::generate_to(cli, folder).map_err(failed);

@@ -166,3 +166,11 @@ fn chunks_slots_and_policies_change_nothing() {
         assert_eq!(run(&options), wanted, "{options:?}");
     }
 }
+
+#[test]
+fn kernels_that_cannot_be_had_are_refused() {
+    let home = Home::new();
+    let mut command = home.model_command(["generate", "--prompt", "x", "--max-new", "1"]);
+    command.env("FIELDFARE_ISA", "avx9");
+    ran(command).fails(2, "FIELDFARE_ISA: \"avx9\" is not an instruction set");
+}

@@ -66,7 +66,15 @@ fn completions_and_pages_know_the_options() {
     assert!(home.run(["man", "chat"]).out.contains("messages\\-file"));
     let folder = home.path("man");
     assert_eq!(home.run(["man".as_ref(), "--output".as_ref(), folder.as_os_str()]).code, 0);
-    assert!(folder.join("fieldfare.1").is_file() && folder.join("fieldfare-generate.1").is_file());
+    let mut pages: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    pages.sort();
+    let mut expected: Vec<_> = COMMANDS.iter().map(|command| format!("fieldfare-{command}.1")).collect();
+    expected.push("fieldfare.1".to_owned());
+    expected.sort();
+    assert_eq!(pages, expected);
 }
 
 #[test]

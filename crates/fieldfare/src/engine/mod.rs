@@ -18,7 +18,7 @@ pub use session::Session;
 #[cfg(test)]
 mod tests;
 
-use crate::format::{Integrity, ModelDir};
+use crate::format::{Integrity, ModelDir, hash};
 use crate::model::{Forward, Runner, RunnerStats};
 use crate::sys::lock::ModelLock;
 use crate::sys::paths;
@@ -53,7 +53,7 @@ impl Engine {
     pub fn open(path: &Path, options: EngineOptions) -> Result<Self> {
         options.validate()?;
         let dir = Arc::new(ModelDir::open(path, Integrity::Receipt)?);
-        let identity: String = dir.manifest_sha256().iter().map(|byte| format!("{byte:02x}")).collect();
+        let identity = hash::hex(&dir.manifest_sha256());
         let what = format!("the model {}", path.display());
         let lock = match &options.runtime_dir {
             Some(dir) => ModelLock::acquire_in(dir, &identity, what)?,

@@ -10,7 +10,7 @@ use crate::format::{ModelDir, kv_bytes};
 use crate::store::{ExpertStore, LayerFile, LayerFiles, Policy, StoreShape};
 use crate::sys::memory;
 use crate::{Error, Result};
-use fieldfare_kernels::{Kernels, Pool};
+use fieldfare_kernels::{ISA_VARIABLE, Kernels, Pool};
 use std::borrow::Borrow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl Runner {
             cache: KvCache::new(&config, kind, options.max_context),
             scratch,
             store,
-            kernels: Kernels::detect(),
+            kernels: kernels()?,
             pool,
             weights,
             config,
@@ -299,6 +299,14 @@ fn check_memory(context: usize, kv: &dyn Fn(usize) -> u64, fixed: u64, limit: Op
     let reason =
         format!("{context} tokens take {need} MB of memory when all are used, there are {limit}; {fits} fit");
     Err(Error::bad("max-context", reason))
+}
+
+/// The kernels that [`ISA_VARIABLE`] names, or the best. A name that cannot be had is refused: who sets it measures or
+/// compares, and would not notice other kernels in its place.
+fn kernels() -> Result<&'static Kernels> {
+    let name = std::env::var_os(ISA_VARIABLE);
+    let name = name.as_ref().map(|name| name.to_string_lossy());
+    Kernels::detect_named(name.as_deref()).map_err(|error| Error::bad(ISA_VARIABLE, error.to_string()))
 }
 
 fn open_store(dir: &ModelDir, config: &Config, options: &RunnerOptions) -> Result<ExpertStore> {

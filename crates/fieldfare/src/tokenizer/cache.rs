@@ -5,6 +5,7 @@
 //! error for the caller: without a usable cache the form is built in memory.
 
 use super::table::{Storage, Table, VERSION};
+use crate::format::hash;
 use crate::sys::map::Map;
 use std::fs::File;
 use std::io::Write;
@@ -12,8 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// The file that a source's compiled form has in the cache folder.
 pub(super) fn path(dir: &Path, sha256: &[u8; 32]) -> PathBuf {
-    let hex: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-    dir.join(format!("tokenizer-{hex}-{VERSION}.bin"))
+    dir.join(format!("tokenizer-{}-{VERSION}.bin", hash::hex(sha256)))
 }
 
 /// Maps the compiled form of a source, if there is a whole one.

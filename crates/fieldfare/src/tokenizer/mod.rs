@@ -19,6 +19,7 @@ mod tests;
 pub use control::ControlTokens;
 pub use stream::StreamDecoder;
 
+use crate::format::hash;
 use crate::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -102,7 +103,7 @@ impl Tokenizer {
             return Err(too_large(bytes.len() as u64));
         }
         let parsed = json::parse(bytes).map_err(|error| error.into_error(Path::new(FILE)))?;
-        let sha256: [u8; 32] = Sha256::digest(bytes).into();
+        let sha256 = hash::sha256(bytes);
         Self::from_words(build::build(parsed, &sha256)?, &sha256)
     }
 

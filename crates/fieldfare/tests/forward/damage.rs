@@ -72,7 +72,7 @@ fn weights_that_are_no_numbers_are_an_error_and_no_text() {
     let size = usize::try_from(std::fs::metadata(&file).unwrap().len()).unwrap();
     std::fs::write(&file, vec![0xff; size]).unwrap();
     let dir = Arc::new(ModelDir::open(&path, Integrity::Receipt).unwrap());
-    let mut broken = Runner::new(dir, &exact()).unwrap();
+    let mut broken = Runner::new(dir, exact()).unwrap();
     let go_on = || std::ops::ControlFlow::Continue(());
     let ids = Reference::load().prompt;
     let damaged = |error: &Error| matches!(error, Error::Damaged { file, .. } if file.contains("layer_"));
