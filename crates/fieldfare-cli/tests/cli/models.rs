@@ -106,7 +106,7 @@ fn inspection_is_a_table_for_people_and_json_for_programs() {
     let home = Home::new();
     let ran = with_path(&home, "inspect", tiny_model());
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
-    assert!(ran.out.contains("tile16x64"), "{}", ran.out);
+    assert!(ran.out.contains("tiled"), "{}", ran.out);
     let ran = home.run(["inspect".as_ref(), "--json".as_ref(), tiny_model().as_os_str()]);
     assert!(ran.json().is_object());
 }

@@ -95,7 +95,7 @@ impl std::fmt::Display for Layout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Self::V1 => "v1",
-            Self::Tiled => TILE_ORDER,
+            Self::Tiled => "tiled",
         })
     }
 }
