@@ -5,7 +5,7 @@ use crate::args::{ConvertArgs, InstallArgs, LayoutArg};
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{output, report};
 use crate::{interrupt, locate};
-use fieldfare::format::Layout;
+use fieldfare::format::{Layout, SIDECAR_DIR};
 use fieldfare::install::{self, ConvertOptions, InstallOptions, Installed, Stage};
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -100,7 +100,12 @@ impl Work {
             report::note("replaced the model that was there");
         }
         let model = if found_by_itself { String::new() } else { format!(" --model {}", shell_word(&path)) };
-        report::hint(&format!("talk with it: fieldfare chat{model}"));
+        let next = if installed.path.join(SIDECAR_DIR).join("tokenizer.json").is_file() {
+            format!("talk with it: fieldfare chat{model}")
+        } else {
+            format!("without a tokenizer it works on ids: fieldfare generate --tokens-file FILE{model}")
+        };
+        report::hint(&next);
         Ok(())
     }
 }

@@ -167,6 +167,7 @@ fn a_source_without_tokenizer_installs_with_a_warning_and_takes_tokens_only() {
     ]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.err.contains("warning: ") && ran.err.contains("tokenizer"), "{ran:?}");
+    assert!(ran.err.contains("--tokens-file") && !ran.err.contains("fieldfare chat"), "{ran:?}");
     let with = |args: &[&str]| {
         let mut command = home.command(args);
         command.env("FIELDFARE_MODEL", &model).write_stdin("[2, 5, 9]");
