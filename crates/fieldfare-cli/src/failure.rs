@@ -142,6 +142,15 @@ fn clap_lines(text: &str, first: Option<&str>) -> (String, String) {
     (message, tip.unwrap_or_else(help))
 }
 
+/// The message of a failure that has one, for tests of those who make failures.
+#[cfg(test)]
+pub(crate) fn message(failure: Failure) -> String {
+    match failure {
+        Failure::Usage { message, .. } | Failure::Failed { message, .. } => message,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -166,13 +166,7 @@ impl<'de> Deserialize<'de> for TokenIds {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn message(failure: Failure) -> String {
-        match failure {
-            Failure::Usage { message, .. } | Failure::Failed { message, .. } => message,
-            other => panic!("{other:?}"),
-        }
-    }
+    use crate::failure::message;
 
     #[test]
     fn bad_bytes_are_named_with_their_offset() {

@@ -114,13 +114,7 @@ fn directories_in(folder: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn message(failure: Failure) -> String {
-        match failure {
-            Failure::Usage { message, .. } | Failure::Failed { message, .. } => message,
-            other => panic!("{other:?}"),
-        }
-    }
+    use crate::failure::message;
 
     #[test]
     fn the_order_is_option_variable_data_folder() {
