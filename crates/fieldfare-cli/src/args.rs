@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// What the environment decides.
 const ENVIRONMENT: &str = "\
 Environment:
-  FIELDFARE_MODEL  Model directory when --model does not name one
+  FIELDFARE_MODEL  Model directory, or demo, when --model does not name one
   FIELDFARE_ISA    Instruction set of the kernels: scalar, avx2, avx512, neon
   NO_COLOR         No colours";
 
@@ -74,7 +74,7 @@ pub struct InstallArgs {
 /// `fieldfare convert`.
 #[derive(Debug, Args)]
 pub struct ConvertArgs {
-    /// Model directory to read
+    /// Model directory to read, or demo
     #[arg(value_name = "SRC")]
     pub source: PathBuf,
     /// Order of the weights to write
@@ -94,7 +94,7 @@ pub struct ConvertArgs {
 /// `fieldfare verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Model directory [default: found as for --model of the other commands]
+    /// Model directory, or demo as for --model of the other commands [default: found as there]
     #[arg(value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// No progress and no summary
@@ -105,7 +105,7 @@ pub struct VerifyArgs {
 /// `fieldfare inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// Model directory [default: found as for --model of the other commands]
+    /// Model directory, or demo as for --model of the other commands [default: found as there]
     #[arg(value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// One JSON object on one line
@@ -219,7 +219,8 @@ pub struct ManArgs {
 /// Which model.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Model directory [default: $FIELDFARE_MODEL, else the one in the data folder]
+    /// Model directory, or demo for the built-in toy (a directory of that name is ./demo) [default: $FIELDFARE_MODEL,
+    /// else the one in the data folder]
     #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
 }

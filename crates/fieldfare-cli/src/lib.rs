@@ -1,11 +1,12 @@
 //! The `fieldfare` command as a library, so that everything but `main` is testable.
 //!
 //! `args` says what can be asked for, `commands` does it, `ui` shows it. What the commands share: `locate` finds the
-//! model, `input` reads texts, tokens and messages, `interrupt` turns Ctrl-C into a clean stop, `failure` into exit
+//! model, `demo` the one that is built in, `input` reads texts, tokens and messages, `interrupt` turns Ctrl-C into a clean stop, `failure` into exit
 //! codes and the two lines that people see.
 
 pub mod args;
 pub mod commands;
+pub mod demo;
 pub mod failure;
 pub mod input;
 pub mod interrupt;

@@ -1,7 +1,9 @@
 //! Finds the model that a command is about: the option, the environment, the data folder, in this order.
 
-use crate::Outcome;
+use crate::args::OutputArgs;
 use crate::failure::Failure;
+use crate::ui::terminal;
+use crate::{Outcome, demo};
 use fieldfare::sys::paths;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,11 +11,53 @@ use std::path::{Path, PathBuf};
 /// Names the model directory of people who keep it somewhere of their own.
 pub const MODEL_VARIABLE: &str = "FIELDFARE_MODEL";
 
+/// Where the model is.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// In this directory.
+    Directory(PathBuf),
+    /// In this program.
+    Demo,
+    /// Nobody named one, and none is installed; says what was looked at.
+    Nothing(String),
+}
+
 /// The model directory that `--model` (or an argument) names, else `FIELDFARE_MODEL`, else the data folder holds.
+/// `demo` is unpacked if it has to be, with a remark unless `quiet`.
 ///
 /// # Errors
 /// Says what was looked at and what to do.
-pub fn model(option: Option<&Path>) -> Outcome<PathBuf> {
+pub fn model(option: Option<&Path>, quiet: bool) -> Outcome<PathBuf> {
+    ready(find_here(option)?, quiet)
+}
+
+/// As [`model`], for a person who came to talk: when no model is installed, a terminal asks whether the demonstration
+/// model will do. Programs and pipes get the error, never a toy that they did not ask for.
+///
+/// # Errors
+/// As [`model`].
+pub fn model_or_offer(option: Option<&Path>, show: &OutputArgs) -> Outcome<PathBuf> {
+    let mut found = find_here(option)?;
+    if matches!(found, Found::Nothing(_)) && !show.quiet && !show.json && terminal::is_whole() {
+        // Asked before Ctrl-C is listened to, so that it ends the question as it ends any program.
+        if !demo::offer(&mut std::io::stdin().lock(), &mut std::io::stderr())? {
+            return Err(Failure::failed("no model is installed")
+                .with_hint("install one with `fieldfare install --from DIR`"));
+        }
+        found = Found::Demo;
+    }
+    ready(found, show.quiet)
+}
+
+fn ready(found: Found, quiet: bool) -> Outcome<PathBuf> {
+    match found {
+        Found::Directory(path) => Ok(path),
+        Found::Demo => demo::ready(quiet),
+        Found::Nothing(looked_at) => Err(none_found(&looked_at)),
+    }
+}
+
+fn find_here(option: Option<&Path>) -> Outcome<Found> {
     find(option, std::env::var_os(MODEL_VARIABLE), paths::data_dir().as_deref())
 }
 
@@ -33,10 +77,14 @@ pub fn default_output(source: &Path) -> Outcome<PathBuf> {
     })?;
     let mut name = name.to_os_string();
     name.push(".gturbo");
+    if name == fieldfare_demo::DIRECTORY {
+        return Err(Failure::usage("the name demo belongs to the built-in model")
+            .with_hint("name the model directory with --output DIR.gturbo"));
+    }
     Ok(data.join("models").join(name))
 }
 
-fn find(option: Option<&Path>, variable: Option<OsString>, data: Option<&Path>) -> Outcome<PathBuf> {
+fn find(option: Option<&Path>, variable: Option<OsString>, data: Option<&Path>) -> Outcome<Found> {
     if let Some(path) = option {
         return named(path, "");
     }
@@ -44,19 +92,22 @@ fn find(option: Option<&Path>, variable: Option<OsString>, data: Option<&Path>) 
         return named(Path::new(&value), " (named by FIELDFARE_MODEL)");
     }
     let Some(data) = data else {
-        return Err(none_found("no --model, no FIELDFARE_MODEL, and no data folder (no home folder)"));
+        let looked_at = "no --model, no FIELDFARE_MODEL, and no data folder (no home folder)";
+        return Ok(Found::Nothing(looked_at.to_owned()));
     };
     let models = data.join("models");
     let default = models.join("default");
     if default.is_dir() {
-        return Ok(default);
+        return Ok(Found::Directory(default));
     }
     let mut candidates = directories_in(&models);
     candidates.extend(directories_in(data));
+    // A toy that was tried once must not stand for the model, nor make a choice of two out of one model.
+    candidates.retain(|path| !fieldfare_demo::is_demo(path));
     candidates.sort();
     match candidates.as_slice() {
-        [one] => Ok(one.clone()),
-        [] => Err(none_found(&format!(
+        [one] => Ok(Found::Directory(one.clone())),
+        [] => Ok(Found::Nothing(format!(
             "no --model, no FIELDFARE_MODEL, and neither {} nor a *.gturbo in {} or {}",
             default.display(),
             models.display(),
@@ -79,9 +130,12 @@ fn find(option: Option<&Path>, variable: Option<OsString>, data: Option<&Path>) 
 }
 
 /// A place that somebody named must exist; what is in it is for the reader of the format to say.
-fn named(path: &Path, by: &str) -> Outcome<PathBuf> {
+fn named(path: &Path, by: &str) -> Outcome<Found> {
+    if demo::is_meant(path) {
+        return Ok(Found::Demo);
+    }
     match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => Ok(path.to_path_buf()),
+        Ok(meta) if meta.is_dir() => Ok(Found::Directory(path.to_path_buf())),
         Ok(_) => Err(Failure::failed(format!("no model at {}{by}: not a directory", path.display()))
             .with_hint("a model is a directory, usually named *.gturbo")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -96,8 +150,9 @@ fn named(path: &Path, by: &str) -> Outcome<PathBuf> {
 }
 
 fn none_found(looked_at: &str) -> Failure {
-    Failure::failed(format!("no model found: {looked_at}"))
-        .with_hint("install one with `fieldfare install --from DIR`, or name one with --model DIR")
+    Failure::failed(format!("no model found: {looked_at}")).with_hint(
+        "install one with `fieldfare install --from DIR`, name one with --model DIR, or try the built-in toy with --model demo",
+    )
 }
 
 fn directories_in(folder: &Path) -> Vec<PathBuf> {
@@ -126,18 +181,44 @@ mod tests {
         };
         let (option, variable, data) = (dir("a"), dir("b"), dir("data"));
         let with_all = find(Some(&option), Some(variable.clone().into()), Some(&data)).unwrap();
-        assert_eq!(with_all, option);
-        assert_eq!(find(None, Some(variable.clone().into()), Some(&data)).unwrap(), variable);
+        assert_eq!(with_all, Found::Directory(option));
+        let by_variable = find(None, Some(variable.clone().into()), Some(&data)).unwrap();
+        assert_eq!(by_variable, Found::Directory(variable));
 
-        let text = message(find(None, Some(OsString::new()), Some(&data)).unwrap_err());
+        let Found::Nothing(text) = find(None, Some(OsString::new()), Some(&data)).unwrap() else {
+            panic!("nothing is there")
+        };
         assert!(text.contains("FIELDFARE_MODEL") && text.contains("models/default"), "{text}");
         let one = dir("data/models/one.gturbo");
-        assert_eq!(find(None, None, Some(&data)).unwrap(), one);
+        assert_eq!(find(None, None, Some(&data)).unwrap(), Found::Directory(one));
         dir("data/two.gturbo");
         let text = message(find(None, None, Some(&data)).unwrap_err());
         assert!(text.contains("one.gturbo") && text.contains("two.gturbo"), "{text}");
         let default = dir("data/models/default");
-        assert_eq!(find(None, None, Some(&data)).unwrap(), default);
+        assert_eq!(find(None, None, Some(&data)).unwrap(), Found::Directory(default));
+    }
+
+    #[test]
+    fn the_demonstration_model_is_taken_by_name_only() {
+        let temp = tempfile::tempdir().unwrap();
+        let models = temp.path().join("models");
+        let unpacked = models.join(fieldfare_demo::DIRECTORY);
+        std::fs::create_dir_all(unpacked.join("tokenizer")).unwrap();
+        let config = unpacked.join("tokenizer/config.json");
+        std::fs::write(&config, r#"{"fieldfare_demo": "any"}"#).unwrap();
+        assert!(matches!(find(None, None, Some(temp.path())).unwrap(), Found::Nothing(_)));
+        let real = models.join("real.gturbo");
+        std::fs::create_dir(&real).unwrap();
+        assert_eq!(find(None, None, Some(temp.path())).unwrap(), Found::Directory(real));
+
+        assert_eq!(find(Some(Path::new("demo")), None, None).unwrap(), Found::Demo);
+        assert_eq!(find(None, Some("demo".into()), None).unwrap(), Found::Demo);
+        assert!(message(find(Some(Path::new("./demo")), None, None).unwrap_err()).contains("./demo"));
+        // Somebody's own model under that name is a model like any other.
+        std::fs::write(&config, "{}").unwrap();
+        let text = message(find(None, None, Some(temp.path())).unwrap_err());
+        assert!(text.contains("demo.gturbo") && text.contains("real.gturbo"), "{text}");
+        assert!(default_output(Path::new("somewhere/demo")).is_err());
     }
 
     #[test]
@@ -150,6 +231,7 @@ mod tests {
         assert!(message(find(Some(&missing), None, None).unwrap_err()).contains("no such directory"));
         let by_variable = message(find(None, Some(missing.into()), None).unwrap_err());
         assert!(by_variable.contains("FIELDFARE_MODEL"), "{by_variable}");
-        assert!(message(find(None, None, None).unwrap_err()).contains("no home folder"));
+        let Found::Nothing(text) = find(None, None, None).unwrap() else { panic!("nothing is there") };
+        assert!(text.contains("no home folder"), "{text}");
     }
 }

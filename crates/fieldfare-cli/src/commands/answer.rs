@@ -18,15 +18,23 @@ use fieldfare::store::Policy;
 use serde_json::json;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Duration;
 
 /// Opens the model that the options name.
 ///
 /// # Errors
 /// No model, a damaged one, one in use.
-pub fn open(model: &ModelArgs, args: &EngineArgs) -> Outcome<Engine> {
-    let directory = locate::model(model.model.as_deref())?;
-    Ok(Engine::open(&directory, engine_options(args))?)
+pub fn open(model: &ModelArgs, args: &EngineArgs, show: &OutputArgs) -> Outcome<Engine> {
+    open_at(&locate::model(model.model.as_deref(), show.quiet)?, args)
+}
+
+/// Opens the model in this directory.
+///
+/// # Errors
+/// A damaged one, one in use.
+pub fn open_at(directory: &Path, args: &EngineArgs) -> Outcome<Engine> {
+    Ok(Engine::open(directory, engine_options(args))?)
 }
 
 fn engine_options(args: &EngineArgs) -> EngineOptions {

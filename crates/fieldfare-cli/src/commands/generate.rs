@@ -19,7 +19,7 @@ enum Given {
 pub fn run(args: &GenerateArgs) -> Outcome {
     let given = read(args)?;
     interrupt::listen();
-    let mut engine = answer::open(&args.model, &args.engine)?;
+    let mut engine = answer::open(&args.model, &args.engine, &args.output)?;
     let prompt = ids(&given, &engine)?;
     let options = answer::generate_options(&args.sampling, OutputMode::Raw);
     let generation = answer::run(&mut engine.session(), &prompt, &options, &args.output)?;

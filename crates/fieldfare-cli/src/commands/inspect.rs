@@ -13,7 +13,7 @@ use fieldfare::format::{self, Inspection, QuantSlot};
 /// # Errors
 /// No model, a damaged one, a closed pipe.
 pub fn run(args: &InspectArgs) -> Outcome {
-    let directory = locate::model(args.directory.as_deref())?;
+    let directory = locate::model(args.directory.as_deref(), false)?;
     let inspection = format::inspect(&directory)?;
     if args.json {
         return output::json_line(&inspection);
@@ -72,6 +72,9 @@ fn table(found: &Inspection) -> Table {
 }
 
 fn source(found: &Inspection) -> String {
+    if fieldfare_demo::is_demo(&found.path) {
+        return "the demonstration model, a toy".to_owned();
+    }
     let source = &found.source;
     let mut text = source.repo_id.clone().unwrap_or_else(|| found.model_id.clone());
     if let Some(revision) = source.revision.as_ref().or(source.snapshot_hash.as_ref()) {

@@ -41,8 +41,9 @@ pub fn convert(args: &ConvertArgs) -> Outcome {
         output: args.output.clone(),
         overwrite: args.overwrite,
     };
+    let source = locate::model(Some(&args.source), args.quiet)?;
     let work = Work::begin(args.quiet);
-    let installed = install::convert(&args.source, &options, &mut |progress| work.step(progress));
+    let installed = install::convert(&source, &options, &mut |progress| work.step(progress));
     work.done("converted", installed?, false)
 }
 

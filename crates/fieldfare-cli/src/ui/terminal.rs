@@ -3,6 +3,12 @@
 //! that goes to a file or a pipe is never touched.
 
 use std::borrow::Cow;
+use std::io::IsTerminal;
+
+/// Whether a person is at both ends: nothing is piped in, and all that is written is seen.
+pub fn is_whole() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && std::io::stderr().is_terminal()
+}
 
 /// The text with control characters replaced by visible ones; line ends and tabs stay.
 pub fn neutral(text: &str) -> Cow<'_, str> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests fail by panicking, as tests do
 
 mod damage;
+mod demo;
 mod models;
 mod owner;
 mod support;

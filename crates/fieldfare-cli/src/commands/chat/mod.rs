@@ -8,21 +8,24 @@ use crate::Outcome;
 use crate::args::{ChatArgs, OutputArgs};
 use crate::commands::answer;
 use crate::ui::report;
-use crate::{input, interrupt};
+use crate::{demo, input, interrupt, locate};
 use conversation::{Conversation, Reply, Respond};
 use fieldfare::chat::{self, Message, RenderOptions};
 use fieldfare::engine::{Finish, GenerateOptions, Generation, OutputMode, Session};
 use fieldfare::tokenizer::Tokenizer;
 use std::io::IsTerminal;
+use std::path::Path;
 
 /// Answers, or talks.
 ///
 /// # Errors
 /// Bad input, no model, a failure on the way, or Ctrl-C.
 pub fn run(args: &ChatArgs) -> Outcome {
-    match read(args)? {
-        Some(messages) => one_answer(args, messages),
-        None => talk(args),
+    let messages = read(args)?;
+    let directory = locate::model_or_offer(args.model.model.as_deref(), &args.output)?;
+    match messages {
+        Some(messages) => one_answer(args, &directory, &messages),
+        None => talk(args, &directory),
     }
 }
 
@@ -63,22 +66,25 @@ fn mode(starts_in_reasoning: bool) -> OutputMode {
     OutputMode::Chat { starts_in_reasoning, tools: Vec::new() }
 }
 
-fn one_answer(args: &ChatArgs, messages: Vec<Message>) -> Outcome {
+fn one_answer(args: &ChatArgs, directory: &Path, messages: &[Message]) -> Outcome {
     interrupt::listen();
-    let mut engine = answer::open(&args.model, &args.engine)?;
+    let mut engine = answer::open_at(directory, &args.engine)?;
     let tokenizer = engine.tokenizer()?.clone();
-    let prompt = chat::prompt(&messages, &[], &render_options(args), &tokenizer)?;
+    let prompt = chat::prompt(messages, &[], &render_options(args), &tokenizer)?;
     let options = answer::generate_options(&args.sampling, mode(prompt.starts_in_reasoning));
     let generation = answer::run(&mut engine.session(), &prompt.ids, &options, &args.output)?;
     answer::finish(&generation, &args.output)
 }
 
-fn talk(args: &ChatArgs) -> Outcome {
+fn talk(args: &ChatArgs, directory: &Path) -> Outcome {
     let lines = editor::TerminalLines::open(!args.no_history)?;
     interrupt::listen();
-    let mut engine = answer::open(&args.model, &args.engine)?;
+    let mut engine = answer::open_at(directory, &args.engine)?;
     let tokenizer = engine.tokenizer()?.clone();
     if !args.output.quiet {
+        if fieldfare_demo::is_demo(directory) {
+            report::note(&demo::banner());
+        }
         report::note("Talk with the model. /help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.");
     }
     interrupt::at_prompt();
