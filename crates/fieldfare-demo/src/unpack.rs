@@ -229,9 +229,7 @@ impl Source {
 
     fn remove(&self) -> Result<()> {
         match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(Error::io("delete", &self.path)(error))
-            }
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("delete", &self.path)(error)),
             _ => Ok(()),
         }
     }
