@@ -7,16 +7,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Nobody asks to stop.
-pub(super) struct Unhurried;
-
-impl Unhurried {
-    /// Go on.
-    pub(super) fn go_on() -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-}
-
 /// How one layer's uses are spread over its experts.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(super) struct Spread {
@@ -58,13 +48,19 @@ impl Probe for Gatherer {
 }
 
 impl Watch {
-    /// Watches from now on.
-    pub(super) fn start(runner: &mut Runner) -> Self {
+    /// Watches `runner` from now on.
+    pub(super) fn new(runner: &mut Runner) -> Self {
         let arch = &runner.dir().manifest().arch;
         let uses = vec![vec![0; arch.num_experts]; arch.num_hidden_layers];
         let gathered = Arc::new(Mutex::new(Gathered { uses, trace: None }));
-        runner.set_probe(Some(Box::new(Gatherer(Arc::clone(&gathered)))));
-        Self(gathered)
+        let watch = Self(gathered);
+        watch.attach(runner);
+        watch
+    }
+
+    /// Watches one more runner of the same model.
+    pub(super) fn attach(&self, runner: &mut Runner) {
+        runner.set_probe(Some(Box::new(Gatherer(Arc::clone(&self.0)))));
     }
 
     /// The spread of each layer over all that was computed since the start.
@@ -87,7 +83,7 @@ impl Watch {
         for ids in texts {
             runner.rewind(0);
             let mut each = |_: usize, _: &[f32]| ControlFlow::Continue(());
-            runner.prefill_each(ids, &mut { Unhurried::go_on }, &mut each)?;
+            runner.prefill_each(ids, &mut || ControlFlow::Continue(()), &mut each)?;
             tokens += ids.len();
         }
         let trace = locked(&self.0).trace.take().context("the trace was taken already")?;

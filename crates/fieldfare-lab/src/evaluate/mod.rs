@@ -11,6 +11,7 @@ mod judge;
 mod reference;
 mod reply;
 mod report;
+mod run;
 mod thresholds;
 
 #[cfg(test)]
@@ -20,21 +21,21 @@ use crate::wrong_use;
 use anyhow::{Context as _, Result};
 use case::Case;
 use clap::{Args, ValueEnum};
-use experts::{Unhurried, Watch};
-use fieldfare::engine::{Cancel, Engine, EngineOptions, GenerateOptions, OutputMode, Session};
+use experts::Watch;
+use fieldfare::engine::{Engine, EngineOptions};
 use fieldfare::model::Precision;
-use fieldfare::sample::Sampling;
 use fieldfare::sys::memory;
-use reply::Reply;
-use report::{Cost, Failure, Report, Tally};
+use report::{Cost, Report};
+use run::Work;
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Tokens that a reply may have beyond the wanted one's length before it counts as endless.
-const SLACK: usize = 32;
+/// Models whose slots take more than this are run once, whatever the cores.
+const SMALL_SLOTS: usize = 256 << 20;
 
 /// Options of `fieldfare-lab evaluate`.
 #[derive(Args)]
@@ -72,8 +73,11 @@ pub(crate) struct Options {
     /// Least number of tokens in the routing trace; all groups take part.
     #[arg(long, value_name = "N", default_value_t = 4096)]
     trace_tokens: usize,
-    /// Threads; by default what the engine takes.
-    #[arg(long)]
+    /// Engines side by side [default: one for each core where the model is small, else 1].
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// Threads of an engine [default: 1 where there are several engines, else one for each core].
+    #[arg(long, value_name = "N")]
     threads: Option<usize>,
 }
 
@@ -84,6 +88,22 @@ enum PrecisionName {
     Default,
     /// Everything in single precision.
     Exact,
+}
+
+impl PrecisionName {
+    fn value(self) -> Precision {
+        match self {
+            Self::Default => Precision::Default,
+            Self::Exact => Precision::Exact,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Exact => "exact",
+        }
+    }
 }
 
 /// Evaluates and prints; false if a mark misses its threshold.
@@ -110,57 +130,74 @@ fn model_path(argument: &str) -> Result<PathBuf> {
 /// Does everything but printing. `runtime_dir` is where the model's lock lies, if not in the usual place.
 fn evaluate(options: &Options, runtime_dir: Option<&Path>) -> Result<Report> {
     let path = model_path(&options.model)?;
-    let (precision, precision_name) = match options.precision {
-        PrecisionName::Default => (Precision::Default, "default"),
-        PrecisionName::Exact => (Precision::Exact, "exact"),
+    let own_locks = tempfile::tempdir().context("a scratch folder")?;
+    let open = |runtime_dir: Option<&Path>, threads| -> Result<Engine> {
+        let precision = options.precision.value();
+        let runtime_dir = runtime_dir.map(Path::to_path_buf);
+        Ok(Engine::open(
+            &path,
+            EngineOptions { precision, threads, runtime_dir, ..EngineOptions::default() },
+        )?)
     };
-    let mut engine = Engine::open(
-        &path,
-        EngineOptions {
-            precision,
-            threads: options.threads,
-            runtime_dir: runtime_dir.map(Path::to_path_buf),
-            ..EngineOptions::default()
-        },
-    )?;
-    let tokenizer = std::sync::Arc::clone(engine.tokenizer()?);
+    let mut engine = open(runtime_dir, options.threads.or(Some(1)))?;
+    let tokenizer = Arc::clone(engine.tokenizer()?);
     let cases = case::load(&options.cases, &tokenizer)?;
     let thresholds = thresholds::load(&options.thresholds, &cases)?;
     let sequences = reference::load(&options.reference, engine.vocab_size(), tokenizer.control().bos)?;
     let cases = chosen(cases, options.limit)?;
-    let watch = Watch::start(engine.runner_mut());
+    let workers = workers(options, engine.stats().slot_bytes);
+    if workers == 1 && options.threads.is_none() {
+        drop(engine);
+        engine = open(runtime_dir, None)?;
+    }
+    let watch = Watch::new(engine.runner_mut());
 
     let start = Instant::now();
-    let mut run = Run { options, tally: Tally::default(), cost: Cost::default(), failures: BTreeMap::new() };
-    run.cases(&mut engine, &cases)?;
-    let comparison = reference::compare(engine.runner_mut(), &sequences)?;
+    let next = AtomicUsize::new(0);
+    // This process holds the model's lock by its first engine; the others need one each of their own.
+    let another = || {
+        let place = own_locks.path().join(next.fetch_add(1, Ordering::Relaxed).to_string());
+        std::fs::create_dir(&place).context("a scratch folder")?;
+        let mut engine = open(Some(&place), options.threads.or(Some(1)))?;
+        watch.attach(engine.runner_mut());
+        Ok(engine)
+    };
+    let done = Work::new(options, &tokenizer, &cases, &sequences).run(&mut engine, workers - 1, &another)?;
     let seconds = start.elapsed().as_secs_f64();
     let router = watch.spreads();
-    let stats = engine.stats();
     if let Some(path) = &options.routing_trace {
         watch.trace(engine.runner_mut(), &traced(&cases, options.trace_tokens), path)?;
     }
-    let marks = run.tally.marks(&comparison, &thresholds);
+    let (stats, one) = (done.stats, engine.stats());
+    let marks = done.tally.marks(&done.comparison, &thresholds);
     let asked = stats.hits + stats.misses;
     Ok(Report {
         model: path.display().to_string(),
-        precision: precision_name,
+        precision: options.precision.name(),
         passed: marks.iter().all(|mark| mark.ok),
         marks,
-        reference: comparison,
+        reference: done.comparison,
         router,
         cost: Cost {
             seconds,
             cases: cases.len(),
-            read_tokens: stats.prefill_tokens,
+            read_tokens: stats.read_tokens,
             expert_hit_rate: (asked > 0).then(|| stats.hits as f64 / asked as f64),
-            slots: stats.slots_per_layer,
-            threads: stats.threads,
+            slots: one.slots_per_layer,
+            workers,
+            threads: one.threads,
             peak_rss_bytes: memory::process().peak_rss,
-            ..run.cost
+            ..done.cost
         },
-        failures: run.failures.into_values().flatten().collect(),
+        failures: done.failures.into_values().flatten().collect(),
     })
+}
+
+/// How many engines run side by side: as told, else one for each core where a small model leaves the threads to us.
+fn workers(options: &Options, slot_bytes: usize) -> usize {
+    let several = options.threads.is_none() && slot_bytes <= SMALL_SLOTS;
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    options.workers.unwrap_or_else(|| if several { cores() } else { 1 }).max(1)
 }
 
 /// The cases to run, those with the same beginning next to each other, so that the KV cache serves it again. Results do not
@@ -205,78 +242,4 @@ fn traced(cases: &[Case], tokens: usize) -> Vec<Vec<u32>> {
             more
         })
         .collect()
-}
-
-/// An evaluation under way.
-struct Run<'a> {
-    options: &'a Options,
-    tally: Tally,
-    cost: Cost,
-    /// Wrong replies to be shown, by group.
-    failures: BTreeMap<String, Vec<Failure>>,
-}
-
-impl Run<'_> {
-    fn cases(&mut self, engine: &mut Engine, cases: &[Case]) -> Result<()> {
-        let tokenizer = std::sync::Arc::clone(engine.tokenizer()?);
-        let bar = indicatif::ProgressBar::new(cases.len() as u64);
-        let mut session = engine.session();
-        for case in cases {
-            let reply = self.answer(&mut session, case).with_context(|| format!("case {}", case.id))?;
-            let thought = reply.thought(case, &tokenizer);
-            let count = if case.thinking { &mut self.tally.thoughts } else { &mut self.tally.no_thoughts };
-            count.add(thought.is_ok());
-            let right = reply.fault.is_none() && case.rule.right(&reply.content, &reply.calls);
-            self.tally.groups.entry(case.group.clone()).or_default().add(right);
-            let reason = match (right, thought) {
-                (true, Ok(())) => None,
-                (false, Ok(())) => Some("wrong".to_owned()),
-                (true, Err(reason)) => Some(reason),
-                (false, Err(reason)) => Some(format!("wrong; {reason}")),
-            };
-            if let Some(reason) = reason {
-                self.keep(case, reason, &reply);
-            }
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
-        Ok(())
-    }
-
-    /// Lets the model answer, then scores the wanted reply.
-    fn answer(&mut self, session: &mut Session<'_>, case: &Case) -> Result<Reply> {
-        let options = GenerateOptions {
-            sampling: Sampling { temperature: 0.0, ..Sampling::default() },
-            max_new: self.options.max_new.max(case.target.len() + SLACK),
-            mode: OutputMode::Chat {
-                starts_in_reasoning: case.starts_in_reasoning,
-                tools: case.tools.clone(),
-            },
-            ..GenerateOptions::default()
-        };
-        let cancel = Cancel::new();
-        let generation =
-            session.generate(&case.prompt, &options, &cancel, &mut |_| ControlFlow::Continue(()))?;
-        self.cost.reused_tokens += generation.cached_tokens as u64;
-        self.cost.made_tokens += generation.token_ids.len() as u64;
-        self.cost.made_seconds += generation.timings.decode_seconds;
-        let ids = [&case.prompt[..], &case.target].concat();
-        let scores = session.score_from(&ids, case.prompt.len(), 0, &cancel, &mut |_| Unhurried::go_on())?;
-        self.tally.nll -= scores.logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>();
-        self.tally.targets += scores.logprobs.len();
-        Ok(Reply::of(generation))
-    }
-
-    fn keep(&mut self, case: &Case, reason: String, reply: &Reply) {
-        let kept = self.failures.entry(case.group.clone()).or_default();
-        if kept.len() < self.options.show_failures {
-            kept.push(Failure {
-                id: case.id.clone(),
-                group: case.group.clone(),
-                reason,
-                wanted: case.expect.to_string(),
-                got: reply.shown(),
-            });
-        }
-    }
 }

@@ -6,7 +6,6 @@
 //! given those before; 0 at t = 0), `top_ids` i32 and `top_logprobs` f32 [N, T, K] (the most likely next ids after
 //! position t, falling).
 
-use super::experts::Unhurried;
 use crate::wrong_use;
 use anyhow::{Context as _, Result, ensure};
 use fieldfare::model::{Forward as _, Runner};
@@ -151,7 +150,7 @@ impl Sequence {
 
 /// Sums over positions.
 #[derive(Default)]
-struct Sums {
+pub(super) struct Sums {
     positions: usize,
     agree: usize,
     kl: f64,
@@ -206,32 +205,48 @@ fn divergence(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
     kl + p_rest * (p_rest / q_rest).ln()
 }
 
-/// Runs the sequences, each in an empty cache.
+/// Runs a sequence in an empty cache.
 ///
 /// # Errors
 /// Those of the model.
-pub(super) fn compare(runner: &mut Runner, sequences: &[Sequence]) -> Result<Comparison> {
+pub(super) fn compare(runner: &mut Runner, sequence: &Sequence) -> Result<Sums> {
     let mut sums = Sums::default();
-    for sequence in sequences {
-        runner.rewind(0);
-        // Nothing is compared after the last id.
-        let given = &sequence.ids[..sequence.ids.len() - 1];
-        runner.prefill_each(given, &mut { Unhurried::go_on }, &mut |t, logits| {
-            sums.add(sequence, t, logits);
-            ControlFlow::Continue(())
-        })?;
+    runner.rewind(0);
+    // Nothing is compared after the last id.
+    let given = &sequence.ids[..sequence.ids.len() - 1];
+    runner.prefill_each(given, &mut || ControlFlow::Continue(()), &mut |t, logits| {
+        sums.add(sequence, t, logits);
+        ControlFlow::Continue(())
+    })?;
+    Ok(sums)
+}
+
+impl Comparison {
+    /// Means over the sums of all sequences.
+    pub(super) fn of<'a>(parts: impl Iterator<Item = &'a Sums>) -> Self {
+        let (mut all, mut sequences) = (Sums::default(), 0);
+        for part in parts {
+            sequences += 1;
+            all.positions += part.positions;
+            all.agree += part.agree;
+            all.kl += part.kl;
+            all.max = all.max.max(part.max);
+            all.scored += part.scored;
+            all.reference_nll += part.reference_nll;
+            all.delta += part.delta;
+        }
+        let (positions, scored) = (all.positions as f64, all.scored as f64);
+        Self {
+            sequences,
+            positions: all.positions,
+            scored: all.scored,
+            reference_nll: all.reference_nll / scored,
+            delta_nll: (all.delta / scored).abs(),
+            kl: all.kl / positions,
+            top1: all.agree as f64 / positions,
+            max_logprob_error: all.max,
+        }
     }
-    let (positions, scored) = (sums.positions as f64, sums.scored as f64);
-    Ok(Comparison {
-        sequences: sequences.len(),
-        positions: sums.positions,
-        scored: sums.scored,
-        reference_nll: sums.reference_nll / scored,
-        delta_nll: (sums.delta / scored).abs(),
-        kl: sums.kl / positions,
-        top1: sums.agree as f64 / positions,
-        max_logprob_error: sums.max,
-    })
 }
 
 #[cfg(test)]

@@ -49,6 +49,11 @@ impl Reply {
         }
     }
 
+    /// How many ids it has.
+    pub(super) fn tokens(&self) -> usize {
+        self.ids.len()
+    }
+
     /// On one line, for people.
     pub(super) fn shown(&self) -> String {
         let mut parts = Vec::new();

@@ -58,13 +58,15 @@ pub(super) struct Cost {
     pub(super) reused_tokens: u64,
     /// Tokens made.
     pub(super) made_tokens: u64,
-    /// Seconds for those, from the first of each reply.
+    /// Seconds for those, from the first of each reply, of all engines together.
     pub(super) made_seconds: f64,
     /// Share of experts that were in a slot when asked for.
     pub(super) expert_hit_rate: Option<f64>,
     /// Slots of a layer.
     pub(super) slots: usize,
-    /// Threads.
+    /// Engines side by side.
+    pub(super) workers: usize,
+    /// Threads of each.
     pub(super) threads: usize,
     /// Most memory held resident at any time.
     pub(super) peak_rss_bytes: Option<u64>,
@@ -199,10 +201,11 @@ impl Cost {
         });
         writeln!(
             out,
-            "\n{} cases in {:.1} s ({:.1} a second) with {} threads; {} tokens read, {} reused, {} made ({:.0} a second while making); {hits}",
+            "\n{} cases in {:.1} s ({:.1} a second) with {} engines of {} threads; {} tokens read, {} reused, {} made ({:.0} a second by one engine); {hits}",
             self.cases,
             self.seconds,
             rate(self.cases as f64, self.seconds),
+            self.workers,
             self.threads,
             self.read_tokens,
             self.reused_tokens,

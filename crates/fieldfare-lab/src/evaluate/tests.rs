@@ -3,8 +3,10 @@
 use super::reference::tests::Tensors;
 use super::*;
 use clap::Parser;
-use fieldfare::engine::Scores;
+use fieldfare::engine::{Cancel, GenerateOptions, OutputMode, Scores};
+use fieldfare::sample::Sampling;
 use serde_json::{Value, json};
+use std::ops::ControlFlow;
 use tempfile::TempDir;
 
 #[derive(Parser)]
@@ -225,11 +227,10 @@ fn a_model_that_meets_its_marks() {
     let printed = String::from_utf8(printed).unwrap();
     assert!(printed.contains("known                        3/3   100.00 %  >= 100.00 %  ok"), "{printed}");
 
-    // Other threads, the same figures; fewer cases; a trace with every token of some conversations.
+    // Several engines, the same figures; fewer cases; a trace with every token of some conversations.
     let trace = bench.path("trace.csv");
     let trace_option = ["--routing-trace", trace.to_str().unwrap(), "--trace-tokens", "60"];
-    let again =
-        bench.evaluate(&[&["--threads", "2", "--precision", "exact"], &trace_option[..]].concat()).unwrap();
+    let again = bench.evaluate(&[&["--workers", "3"], &trace_option[..]].concat()).unwrap();
     assert_eq!(
         again.marks[..4].iter().map(|m| m.count).collect::<Vec<_>>(),
         counts.iter().map(|c| Some(c.1)).collect::<Vec<_>>()
