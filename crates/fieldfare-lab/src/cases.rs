@@ -74,7 +74,7 @@ fn compare(out: &mut Differences, what: &'static str, wanted: &Value, got: Value
 }
 
 /// Equality of JSON in which numbers count by value: `0`, `-0` and `0.0` are one. Integers keep all their digits.
-fn same(a: &Value, b: &Value) -> bool {
+pub(crate) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => {
             a == b || ((a.is_f64() || b.is_f64()) && a.as_f64() == b.as_f64())

@@ -5,6 +5,7 @@
 mod cache;
 mod cases;
 mod corpus;
+mod evaluate;
 mod routing;
 mod synth;
 mod tokenizer;
@@ -29,6 +30,8 @@ enum Command {
     Routing(routing::Options),
     /// Run a file of fixture cases (chat, parser, tokenizer or detokenizer).
     Cases(cases::Options),
+    /// Hold a trained model against its cases, its reference and their thresholds.
+    Evaluate(evaluate::Options),
     /// Measure loading, memory and speed of a tokenizer.
     Tokenizer(tokenizer::Options),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Synth(options) => synth::run(&options).map(|()| true),
         Command::Routing(options) => routing::run(&options).map(|()| true),
         Command::Cases(options) => cases::run(&options),
+        Command::Evaluate(options) => evaluate::run(&options),
         Command::Tokenizer(options) => tokenizer::run(&options),
     };
     match done {

@@ -9,20 +9,22 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-/// Feeds `ids` into an empty cache. They are checked already. Nothing is suppressed: these are the model's
-/// own numbers.
+/// Scores `ids[first..]` (`first` >= 1), each given all ids before it. The ids are checked already; what the cache holds
+/// of them before `first` is not computed again. Nothing is suppressed: these are the model's own numbers.
 pub(super) fn run<F: Forward>(
     session: &mut Session<'_, F>,
     ids: &[u32],
+    first: usize,
     top: usize,
     cancel: &Cancel,
     progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Scores> {
-    session.clear();
+    let start = session.reuse(&ids[..first]);
+    let tokens = ids[first - 1..].to_vec();
     let mut scores = Scores {
-        tokens: ids.to_vec(),
-        logprobs: Vec::with_capacity(ids.len() - 1),
-        argmax: Vec::with_capacity(ids.len()),
+        logprobs: Vec::with_capacity(tokens.len() - 1),
+        argmax: Vec::with_capacity(tokens.len()),
+        tokens,
         perplexity: f64::NAN,
         top: Vec::new(),
     };
@@ -32,7 +34,12 @@ pub(super) fn run<F: Forward>(
         let asked = (progress.borrow_mut())(done.get()).is_break() || cancel.is_cancelled();
         if asked { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let result = session.forward.prefill_each(ids, &mut { go_on }, &mut |i, logits| {
+    let result = session.forward.prefill_each(&ids[start..], &mut { go_on }, &mut |i, logits| {
+        let i = start + i;
+        done.set(i + 1);
+        if i + 1 < first {
+            return go_on();
+        }
         let norm = log_sum_exp(logits);
         scores.argmax.push(argmax(logits));
         if let Some(logit) = ids.get(i + 1).and_then(|&next| logits.get(next as usize)) {
@@ -43,7 +50,6 @@ pub(super) fn run<F: Forward>(
         if top > 0 {
             scores.top.push(best(logits, top, norm));
         }
-        done.set(i + 1);
         go_on()
     });
     session.resync(ids);

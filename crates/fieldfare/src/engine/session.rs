@@ -71,7 +71,28 @@ impl<F: Forward> Session<'_, F> {
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> Result<Scores> {
         self.check(ids)?;
-        score::run(self, ids, top, cancel, progress)
+        self.clear();
+        score::run(self, ids, 1, top, cancel, progress)
+    }
+
+    /// Scores only `ids[first..]`: the [`Scores`] are those of `ids[first - 1..]` after all ids before. The part of `ids`
+    /// before `first` that the KV cache already holds is not computed again; results are the same either way.
+    ///
+    /// # Errors
+    /// As [`Session::score`]; [`Error::BadRequest`] where `first` is 0 or beyond the ids.
+    pub fn score_from(
+        &mut self,
+        ids: &[u32],
+        first: usize,
+        top: usize,
+        cancel: &Cancel,
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<Scores> {
+        self.check(ids)?;
+        if first == 0 || first > ids.len() {
+            return Err(Error::bad("first", format!("{first} is not between 1 and {}", ids.len())));
+        }
+        score::run(self, ids, first, top, cancel, progress)
     }
 
     /// The ids in the KV cache.

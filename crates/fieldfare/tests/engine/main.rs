@@ -123,6 +123,32 @@ fn scores_and_greedy_tokens_are_the_references() {
 }
 
 #[test]
+fn the_end_of_a_text_scores_alike_with_and_without_its_beginning_in_the_cache() {
+    let fixture = Fixture::new(Layout::Tiled);
+    let mut engine = fixture.open(EngineOptions::default());
+    let all = [ids("prompt_ids"), ids("generated_ids")].concat();
+    let mut go_on = |_| ControlFlow::Continue(());
+    // 20 fits the sliding window, 200 does not: then the beginning has to be read again.
+    for first in [20, 200] {
+        let (given, text) = (&all[..first], &all[..first + 12]);
+        let whole = score(&mut engine, text, 2);
+        generate(&mut engine, given, &greedy(5));
+        let part = engine.session().score_from(text, first, 2, &Cancel::new(), &mut go_on).unwrap();
+        assert_eq!(part.tokens, whole.tokens[first - 1..]);
+        assert_eq!(part.logprobs, whole.logprobs[first - 1..]);
+        assert_eq!(part.argmax, whole.argmax[first - 1..]);
+        assert_eq!(part.top, whole.top[first - 1..]);
+    }
+    for first in [0, 5] {
+        assert!(engine.session().score_from(&all[..4], first, 0, &Cancel::new(), &mut go_on).is_err());
+    }
+    assert_eq!(
+        engine.session().score_from(&all[..4], 1, 0, &Cancel::new(), &mut go_on).unwrap(),
+        score(&mut engine, &all[..4], 0)
+    );
+}
+
+#[test]
 fn reuse_slots_chunks_and_history_change_nothing() {
     let fixture = Fixture::new(Layout::Tiled);
     let prompt = &ids("prompt_ids")[..90];

@@ -1,0 +1,259 @@
+//! The result of an evaluation: marks against thresholds, figures, and how they are printed.
+
+use super::experts::Spread;
+use super::reference::Comparison;
+use super::thresholds::Thresholds;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Everything that is printed.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// The model directory.
+    pub(super) model: String,
+    /// Precision of keys and values.
+    pub(super) precision: &'static str,
+    /// Whether every mark meets its threshold.
+    pub(super) passed: bool,
+    /// The marks.
+    pub(super) marks: Vec<Mark>,
+    /// Distance to the reference in full.
+    pub(super) reference: Comparison,
+    /// How the router spreads its choices, by layer.
+    pub(super) router: Vec<Spread>,
+    /// What it took.
+    pub(super) cost: Cost,
+    /// Wrong replies, as many of each group as were asked for.
+    pub(super) failures: Vec<Failure>,
+}
+
+/// A figure with a threshold.
+#[derive(Debug, Serialize)]
+pub(super) struct Mark {
+    /// What is measured.
+    pub(super) name: String,
+    /// For shares: how many are right, of how many.
+    pub(super) count: Option<(usize, usize)>,
+    /// The figure.
+    pub(super) value: f64,
+    /// What it must reach, or must not exceed.
+    pub(super) threshold: f64,
+    /// Which of both.
+    pub(super) at_least: bool,
+    /// Whether it does.
+    pub(super) ok: bool,
+}
+
+/// Time, work and memory.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Cost {
+    /// From the first case to the last comparison.
+    pub(super) seconds: f64,
+    /// Cases run.
+    pub(super) cases: usize,
+    /// Tokens of prompts and given texts that were computed.
+    pub(super) read_tokens: u64,
+    /// Prompt tokens that were in the cache already.
+    pub(super) reused_tokens: u64,
+    /// Tokens made.
+    pub(super) made_tokens: u64,
+    /// Seconds for those, from the first of each reply, of all engines together.
+    pub(super) made_seconds: f64,
+    /// Share of experts that were in a slot when asked for.
+    pub(super) expert_hit_rate: Option<f64>,
+    /// Slots of a layer.
+    pub(super) slots: usize,
+    /// Engines side by side.
+    pub(super) workers: usize,
+    /// Threads of each.
+    pub(super) threads: usize,
+    /// Most memory held resident at any time.
+    pub(super) peak_rss_bytes: Option<u64>,
+}
+
+/// A wrong reply.
+#[derive(Debug, Serialize)]
+pub(super) struct Failure {
+    /// The case.
+    pub(super) id: String,
+    /// Its group.
+    pub(super) group: String,
+    /// What is wrong.
+    pub(super) reason: String,
+    /// What was wanted.
+    pub(super) wanted: String,
+    /// What was written.
+    pub(super) got: String,
+}
+
+/// How many are right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    /// Right ones.
+    pub(super) right: usize,
+    /// All.
+    pub(super) total: usize,
+}
+
+impl Count {
+    /// One more.
+    pub(super) fn add(&mut self, right: bool) {
+        self.right += usize::from(right);
+        self.total += 1;
+    }
+}
+
+/// What the cases gave.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// By group.
+    pub(super) groups: BTreeMap<String, Count>,
+    /// Of cases with a thought.
+    pub(super) thoughts: Count,
+    /// Of cases without.
+    pub(super) no_thoughts: Count,
+    /// Sum of the negative log-probabilities of wanted replies, and their ids.
+    pub(super) nll: f64,
+    /// Ids of the wanted replies.
+    pub(super) targets: usize,
+}
+
+impl Tally {
+    /// Holds the figures against the thresholds. Under `--limit` a kind of thoughts may have no cases; it then has no mark.
+    pub(super) fn marks(&self, reference: &Comparison, thresholds: &Thresholds) -> Vec<Mark> {
+        let share = |name: String, count: Count, threshold: f64| Mark {
+            count: Some((count.right, count.total)),
+            ..mark(&name, count.right as f64 / count.total as f64, threshold, true)
+        };
+        let mut marks: Vec<Mark> = thresholds
+            .groups
+            .iter()
+            .map(|(group, &least)| {
+                share(group.clone(), self.groups.get(group).copied().unwrap_or_default(), least)
+            })
+            .collect();
+        for (name, count) in [("thoughts", self.thoughts), ("no thoughts", self.no_thoughts)] {
+            if count.total > 0 {
+                marks.push(share(name.to_owned(), count, thresholds.thoughts_min));
+            }
+        }
+        let perplexity = (self.nll / self.targets as f64).exp();
+        marks.push(mark("perplexity", perplexity, thresholds.perplexity_max, false));
+        marks.push(mark("delta-NLL", reference.delta_nll, thresholds.delta_nll_max, false));
+        marks.push(mark("KL", reference.kl, thresholds.kl_max, false));
+        marks.push(mark("top-1", reference.top1, thresholds.top1_min, true));
+        marks
+    }
+}
+
+fn mark(name: &str, value: f64, threshold: f64, at_least: bool) -> Mark {
+    // What is no number misses either way.
+    let ok = if at_least { value >= threshold } else { value <= threshold };
+    Mark { name: name.to_owned(), count: None, value, threshold, at_least, ok }
+}
+
+impl Report {
+    /// The tables.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        for failure in &self.failures {
+            let Failure { id, reason, wanted, got, .. } = failure;
+            writeln!(out, "{id}: {reason}\n    wanted {wanted}\n    got    {got}")?;
+        }
+        writeln!(out, "{:<20} {:>11} {:>10} {:>12}", "", "right", "value", "threshold")?;
+        for mark in &self.marks {
+            let right = mark.count.map(|(right, total)| format!("{right}/{total}")).unwrap_or_default();
+            let is_share = mark.count.is_some() || mark.name == "top-1";
+            let shown = |x: f64| if is_share { format!("{:.2} %", x * 100.0) } else { format!("{x:.6}") };
+            let sign = if mark.at_least { ">=" } else { "<=" };
+            let threshold = format!("{sign} {}", shown(mark.threshold));
+            let verdict = if mark.ok { "ok" } else { "FAIL" };
+            writeln!(
+                out,
+                "{:<20} {right:>11} {:>10} {threshold:>12}  {verdict}",
+                mark.name,
+                shown(mark.value)
+            )?;
+        }
+        let r = &self.reference;
+        writeln!(
+            out,
+            "\nreference: {} sequences, {} positions, {} scored, NLL {:.4}, largest log-probability error {:.6} ({} precision)",
+            r.sequences, r.positions, r.scored, r.reference_nll, r.max_logprob_error, self.precision
+        )?;
+        writeln!(out, "\nrouter: layer, least and most used expert, evenness (1: all alike), unused")?;
+        for (layer, s) in self.router.iter().enumerate() {
+            let (least, most) = (s.least * 100.0, s.most * 100.0);
+            writeln!(out, "{layer:>7} {least:>6.2} % {most:>6.2} % {:>6.3} {:>3}", s.evenness, s.unused)?;
+        }
+        self.cost.print(out)
+    }
+}
+
+impl Cost {
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let rate = |count: f64, seconds: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
+        let hits = self.expert_hit_rate.map_or("no experts asked for".to_owned(), |rate| {
+            format!("{:.2} % of experts held ({} slots)", rate * 100.0, self.slots)
+        });
+        writeln!(
+            out,
+            "\n{} cases in {:.1} s ({:.1} a second) with {} engines of {} threads; {} tokens read, {} reused, {} made ({:.0} a second by one engine); {hits}",
+            self.cases,
+            self.seconds,
+            rate(self.cases as f64, self.seconds),
+            self.workers,
+            self.threads,
+            self.read_tokens,
+            self.reused_tokens,
+            self.made_tokens,
+            rate(self.made_tokens as f64, self.made_seconds),
+        )?;
+        match self.peak_rss_bytes {
+            Some(bytes) => writeln!(out, "peak resident memory {:.1} MB", bytes as f64 / 1e6),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mark_meets_or_misses_its_threshold() {
+        let thresholds = Thresholds {
+            groups: [("a".to_owned(), 0.5), ("b".to_owned(), 0.5)].into(),
+            thoughts_min: 1.0,
+            perplexity_max: 2.0,
+            delta_nll_max: 0.001,
+            kl_max: 0.001,
+            top1_min: 0.998,
+        };
+        let mut tally = Tally { nll: 2.0 * 2.0_f64.ln(), targets: 2, ..Tally::default() };
+        tally.groups.insert("a".to_owned(), Count { right: 1, total: 2 });
+        tally.groups.insert("b".to_owned(), Count { right: 0, total: 1 });
+        tally.thoughts.add(true);
+        tally.no_thoughts.add(false);
+        let reference = Comparison { delta_nll: 0.002, kl: f64::NAN, top1: 0.998, ..Comparison::default() };
+        let marks = tally.marks(&reference, &thresholds);
+        let got: Vec<(&str, bool)> = marks.iter().map(|mark| (mark.name.as_str(), mark.ok)).collect();
+        let wanted = [
+            ("a", true),
+            ("b", false),
+            ("thoughts", true),
+            ("no thoughts", false),
+            ("perplexity", true),
+            ("delta-NLL", false),
+            ("KL", false),
+            ("top-1", true),
+        ];
+        assert_eq!(got, wanted);
+        // A group that was lost on the way misses too.
+        tally.groups.remove("a");
+        assert!(!tally.marks(&reference, &thresholds)[0].ok);
+    }
+}
