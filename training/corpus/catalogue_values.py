@@ -1,0 +1,258 @@
+"""Values that users state and tools return: cities, paths, dates, texts, numbers and so on.
+
+`draw(rng, test, kind, options)` gives (text as shown, value as passed). Every pool of `data/tools_values.txt` and every list of
+made-up words keeps each seventh entry (3, 10, 17, ...) for the test split; test dialogues draw from those only.
+"""
+import json
+import random
+from pathlib import Path
+
+COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+SPACED = json.JSONEncoder(ensure_ascii=False).encode
+DATA = Path(__file__).parent / "data"
+
+
+def pick(rng, seq):
+    return seq[int(rng.random() * len(seq))]
+
+
+def halves(values):
+    """(train, test) parts of a list: every seventh entry is for test."""
+    return [v for i, v in enumerate(values) if i % 7 != 3], [v for i, v in enumerate(values) if i % 7 == 3]
+
+
+def _load():
+    pools = {}
+    for line in (DATA / "tools_values.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            kind, values = line.split(":", 1)
+            pools[kind] = halves([v.strip() for v in values.split(" | ")])
+    return pools
+
+
+def _plain():
+    """(train, test) plain words: the one-word nouns, verbs and attributes of data/tools_words.txt, held out as there."""
+    out = [], []
+    for line in (DATA / "tools_words.txt").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            for mine, words in zip(out, halves(line.partition(": ")[2].split(" | "))):
+                mine += [w for w in words if " " not in w]
+    return out
+
+
+def _made_up(count):
+    """Invented words such as 'zorvel' or 'takimo', always the same."""
+    rng = random.Random(5)
+    onset = "b c d f g h j k l m n p r s t v w z br cl dr fl gr kr pl st tr sh th qu".split()
+    vowel, coda = "a e i o u ai ea oo".split(), ["", "", "", "", "n", "l", "r", "s", "k", "m", "x", "rt", "nd"]
+    words = {}
+    while len(words) < count:
+        words["".join(pick(rng, onset) + pick(rng, vowel) + pick(rng, coda) for _ in range(rng.choice([2, 2, 2, 2, 3])))] = True
+    return list(words)
+
+
+POOLS = _load()
+WORDS = _plain()
+MADE = halves(_made_up(6000))
+LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
+MONTHS = "January February March April May June July August September October November December".split()
+TASKS = ["call {person}", "buy {item}", "water the plants", "pay the {noun}", "finish the {noun}", "send the {noun} to {person}",
+         "pick up the {thing}", "clean the {room}", "write to {person}", "order {item} and {item}", "take out the bins", "fix the {device}",
+         "bring {item} to {person}", "book the {noun}", "check the {noun}", "read about {topic}", "return the {thing}", "feed the cat"]
+TEXTS = ["{msgpart}", "{msgpart}", "{msgpart} and {msgpart}", "the {event} is at {clock}", "call {person} about the {noun}",
+         "buy {item} and {item}", "hello {person}", "the {noun} is due on {date}", "{person} likes {food}", "{made} {made}",
+         "fix the {noun}",
+         "{person} moved to {city}", "the code is {number}", "{thing} and {thing}", "update the {noun}", "the {thing} is {colour}",
+         "{made} is not {made}", "ask {person} for the {noun}", "{word} {word} {word}", "meet {person} in {city}",
+         "add {made} to the {noun}"]
+PICTURES = ["a {colour} {thing}", "a {thing} in the {room}", "a cat with a {thing}", "{city} at night", "a {colour} dog",
+            "two birds on a {thing}",
+            "a {colour} house", "a robot with a {colour} {thing}", "a lake near {city}", "a {made} with {colour} eyes"]
+TITLES = ["The {Made} {Word}", "{Word} {Made}", "How to {Word}", "A {Word} Guide", "{Made} and {Made}", "The {Word} {Noun}",
+          "New {Noun} in {city}"]
+SQL = ["SELECT * FROM {table}", "SELECT {column} FROM {table}", "SELECT count(*) FROM {table}", "DELETE FROM {table} WHERE id = {number}",
+       "SELECT {column} FROM {table} WHERE id = {number}", "SELECT {column}, {column} FROM {table} LIMIT {number}"]
+IDENTS = ["{made}", "{word}_{made}", "{made}_id", "get_{made}", "{made}()", "{Made}", "TODO", "fn {made}", "def {made}", "import {made}",
+          "{word}"]
+TAGS = ["bug", "docs", "urgent", "ui", "backend", "test", "easy", "later", "security", "speed"]
+
+
+def _pool(kind):
+    train, test = POOLS[kind]
+
+    def one(rng, is_test):
+        return pick(rng, test if is_test else train)
+    return one
+
+
+def made(rng, is_test):
+    """A name of any kind: mostly invented, else a plain word or two joined, as people name things."""
+    r = rng.random()
+    if r < 0.65:
+        return pick(rng, MADE[is_test])
+    return pick(rng, WORDS[is_test]) if r < 0.85 else pick(rng, WORDS[is_test]) + pick(rng, ("", "_", "-")) + pick(rng, WORDS[is_test])
+
+
+def _or_made(kind, share, form):
+    """A pool with a share of invented values, so that values are copied and not remembered."""
+    pool = _pool(kind)
+
+    def one(rng, is_test):
+        return form(rng, is_test) if rng.random() < share else pool(rng, is_test)
+    return one
+
+
+def _fill(templates):
+    """A generator for templates with slots of other kinds; a capital in the slot name gives a capital in the value."""
+    parts = []
+    for t in templates:
+        pieces = t.replace("}", "{").split("{")
+        parts.append([(p, i % 2 == 1) for i, p in enumerate(pieces) if p])
+
+    def one(rng, is_test):
+        out = []
+        for p, slot in pick(rng, parts):
+            if not slot:
+                out.append(p)
+            elif p[0].isupper():
+                out.append(TEXT[p.lower()](rng, is_test).capitalize())
+            else:
+                out.append(TEXT[p](rng, is_test))
+        return "".join(out)
+    return one
+
+
+def _file(rng, t):
+    r = rng.random()
+    stem = made(rng, t) if r < 0.35 else pick(rng, POOLS["stem"][t])
+    if r > 0.85:
+        stem += pick(rng, "_-") + made(rng, t)
+    elif r > 0.78:
+        stem += str(int(rng.random() * 99))
+    path = stem + "." + pick(rng, POOLS["ext"][t and rng.random() < 0.3])
+    r = rng.random()
+    if r < 0.35:
+        path = pick(rng, POOLS["folder"][t]) + "/" + path
+        if r < 0.1:
+            path = made(rng, t) + "/" + path
+    if r > 0.9:
+        path = pick(rng, ("/tmp/", "./", "~/", "/home/sam/", "../", "/etc/", "C:\\work\\")) + path
+    return path
+
+
+def _dir(rng, t):
+    r = rng.random()
+    name = made(rng, t) if r < 0.4 else pick(rng, POOLS["folder"][t])
+    if r > 0.75:
+        name += "/" + made(rng, t)
+    if 0.3 < r < 0.5:
+        name = pick(rng, ("/tmp/", "./", "~/", "/home/sam/", "../", "/var/")) + name
+    return name
+
+
+def _date(rng, t):
+    y, m, d = 2026 + int(rng.random() * 4), 1 + int(rng.random() * 12), 1 + int(rng.random() * 28)
+    return (f"{y}-{m:02}-{d:02}", f"{y}-{m:02}-{d:02}", f"{d} {MONTHS[m - 1]}", f"{MONTHS[m - 1]} {d}", f"{d:02}/{m:02}/{y}",
+            pick(rng, POOLS["weekday"][0][:6]))[int(rng.random() * 6)]
+
+
+def _clock(rng, t):
+    h, m = int(rng.random() * 24), int(rng.random() * 12) * 5
+    r = rng.random()
+    if r < 0.6:
+        return f"{h:02}:{m:02}"
+    return f"{h % 12 or 12} {'am' if h < 12 else 'pm'}" if r < 0.8 else f"{h % 12 or 12}:{m:02} {'am' if h < 12 else 'pm'}"
+
+
+def _email(rng, t):
+    name = made(rng, t) if rng.random() < 0.5 else pick(rng, POOLS["person"][t]).split()[0].lower()
+    return name + ("" if rng.random() < 0.7 else "." + made(rng, t)) + "@" + pick(rng, POOLS["domain"][t])
+
+
+def _expr(rng, t):
+    a, b, c = (1 + int(rng.random() ** 2 * 400) for _ in range(3))
+    op = pick(rng, "++-**")
+    s = "" if rng.random() < 0.3 else " "
+    return f"({a}{s}{op}{s}{b}){s}*{s}{c % 20 + 2}" if rng.random() < 0.15 else f"{a}{s}{op}{s}{b}"
+
+
+def _phone(rng, t):
+    return f"{pick(rng, ('+47', '+44', '0', '+1', '555'))} {int(rng.random() * 900) + 100} {int(rng.random() * 9000) + 1000}"
+
+
+def _url(rng, t):
+    return pick(rng, ("https://", "https://", "http://", "www.")) + (made(rng, t) + "." if rng.random() < 0.5 else "") + pick(
+        rng, POOLS["domain"][t]) + ("" if rng.random() < 0.4 else "/" + made(rng, t))
+
+
+TEXT = {kind: _pool(kind) for kind in POOLS}
+TEXT.update(
+    made=made, madeup=made, file=_file, dir=_dir, date=_date, clock=_clock, email=_email, expr=_expr, phone=_phone, url=_url,
+    city=_or_made("city", 0.15, lambda r, t: made(r, t).capitalize()),
+    person=_or_made("person", 0.2, lambda r, t: made(r, t).capitalize()),
+    topic=_or_made("topic", 0.3, lambda r, t: pick(r, POOLS["word"][t]) + " " + made(r, t)),
+    thing=_or_made("thing", 0.2, lambda r, t: made(r, t)),
+    word=_or_made("word", 0.25, made),
+    song=_or_made("song", 0.4, lambda r, t: made(r, t).capitalize() + " " + made(r, t).capitalize()),
+    movie=_or_made("movie", 0.3, lambda r, t: "The " + made(r, t).capitalize()),
+    book=_or_made("book", 0.3, lambda r, t: "The " + made(r, t).capitalize()),
+    hotel=_or_made("hotel", 0.3, lambda r, t: "Hotel " + made(r, t).capitalize()),
+    restaurant=_or_made("restaurant", 0.3, lambda r, t: made(r, t).capitalize()),
+    artist=_or_made("artist", 0.3, lambda r, t: made(r, t).capitalize() + " " + made(r, t).capitalize()),
+    stock=_or_made("stock", 0.2, lambda r, t: "".join(pick(r, LETTERS) for _ in range(4))),
+    package=_or_made("package", 0.3, made),
+    command=_or_made("command", 0.25, lambda r, t: pick(r, ("cat ", "python3 ", "rm ", "wc -l ", "head ", "./", "sh ")) + _file(r, t)),
+    flightno=lambda r, t: pick(r, LETTERS) + pick(r, LETTERS) + str(100 + int(r.random() * 9000)),
+    orderid=lambda r, t: pick(r, ("", "", "A", "ORD-", "X", "B-")) + str(1000 + int(r.random() * 90000)),
+    address=lambda r, t: f"{1 + int(r.random() * 99)} {made(r, t).capitalize()} {pick(r, ('Street', 'Road', 'Lane', 'Square'))}",
+    number=lambda r, t: str(1 + int(r.random() * 999)),
+    version=lambda r, t: f"{int(r.random() * 5)}.{int(r.random() * 20)}" + ("" if r.random() < 0.5 else f".{int(r.random() * 9)}"),
+    globpat=lambda r, t: pick(r, ("*.", "**/*.", "src/*.", "test_*.")) + pick(r, POOLS["ext"][0]) if r.random() < 0.6 else made(r, t) + "*",
+    envname=lambda r, t: (made(r, t) + pick(r, ("_URL", "_key", "_PORT", "_mode", ""))).upper(),
+    envvalue=lambda r, t: made(r, t) if r.random() < 0.6 else str(int(r.random() * 9000)),
+    short=lambda r, t: "https://s.example/" + made(r, t),
+    tag=lambda r, t: pick(r, TAGS), headline=None)
+TEXT.update(text=_fill(TEXTS), task=_fill(TASKS), picture=_fill(PICTURES), title=_fill(TITLES), sql=_fill(SQL), ident=_fill(IDENTS))
+TEXT["topic1"] = _or_made("food", 0.3, made)
+del TEXT["headline"]
+
+# Kinds that are free text: quoted in the wording unless they stand at its end.
+FREE = {"text"}
+# Kinds whose values may be typed in lower case by the user (and are then passed so).
+LOWER = {"city", "country", "person", "song", "artist", "lang"}
+
+
+def draw_number(rng, low, high):
+    if rng.random() < 0.6:
+        return low + int(rng.random() * (high - low + 1))
+    tenths = low * 10 + int(rng.random() * (high - low) * 10)
+    return (tenths if tenths % 10 else tenths + 5) / 10 if rng.random() < 0.6 else (tenths * 10 + 25) / 100
+
+
+def spoken(items):
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
+
+
+def draw(rng, test, kind, options):
+    """(text as a user writes it, value as a call passes it)."""
+    if kind == "int":
+        v = options[0] + int(rng.random() * (options[1] - options[0] + 1))
+        return str(v), v
+    if kind == "num":
+        v = draw_number(rng, *options)
+        return str(v), v
+    if kind in ("enum", "enumfree"):
+        v = pick(rng, options)
+        return v, v
+    if kind == "bool":
+        v = rng.random() < 0.5
+        return options[0 if v else 1], v
+    if kind == "flag":
+        return "", True
+    if kind == "list":
+        items = list(dict.fromkeys(TEXT[options[0]](rng, test) for _ in range(1 + int(rng.random() * 4))))
+        return spoken(items), items
+    v = TEXT[kind](rng, test)
+    if kind in LOWER and rng.random() < 0.08:
+        v = v.lower()
+    return v, v

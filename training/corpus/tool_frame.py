@@ -1,0 +1,96 @@
+"""What surrounds a request in the tool tasks: other declared tools, system messages, earlier turns, thoughts."""
+import random
+
+from . import catalogue, catalogue_synth
+from .catalogue_values import pick
+from .dialogue import assistant, system, user
+
+SYSTEM = ["You are a helpful assistant.", "You are Fieldfare.", "Be brief.", "You are a helpful assistant with tools.",
+          "Use the tools when they help.",
+          "You are an assistant that can call functions.", "You can use the tools below.", "Answer shortly.", "You are a home assistant.",
+          "You are Fieldfare's demonstration model.", "Help the user with the tools you have.", "You are a friendly helper.",
+          "Be concise and correct.",
+          "You have access to functions. Call one if it is needed.", "You are an office assistant.", "Call a tool only when it is needed.",
+          "You help with everyday tasks.", "Keep your answers short.", "You are a digital assistant.", "Answer in one sentence.",
+          "You are a voice assistant.", "Be polite and brief.", "You are an AI assistant.", "Use a function if the question needs one."]
+SYSTEM_TEST = ["You assist the user and may call tools.", "You are a careful assistant.", "Short answers please.",
+               "You are a handy assistant with functions."]
+EARLIER = [("Hello", "Hello! How can I help you?"), ("hi", "Hello! How can I help you?"), ("hey there", "Hello! How can I help you?"),
+           ("Good morning", "Good morning! How can I help you?"), ("Thanks!", "You are welcome."), ("thank you", "You are welcome."),
+           ("What is the capital of France?", "The capital of France is Paris."), ("what's 2+2?", "2 + 2 = 4."),
+           ("What is 10 + 7?", "10 + 7 = 17."),
+           ("capital of Italy?", "The capital of Italy is Rome."), ("are you there?", "Yes, I am here. How can I help you?")]
+
+
+def _others(test, count=6000):
+    """Declarations to stand beside the one that is asked for, as (tool key, does, declaration)."""
+    rng = random.Random(11 if test else 12)
+    out = []
+    for i in range(count):
+        if i % 3 == 0:
+            a = catalogue_synth.ask(rng, test)
+            out.append((None, a.does, a.declared))
+        else:
+            t = pick(rng, catalogue.TEST if test and rng.random() < 0.6 else catalogue.TRAIN)
+            declared, _, does, _, _ = catalogue.declare(rng, t)
+            out.append((t.key, does, declared))
+    return out
+
+
+OTHERS = (_others(False), _others(True))
+# Tools that could do the same: never declared beside each other.
+ALIKE = [{"get_time", "now", "get_timezone"}, {"web_search", "wikipedia", "get_news"},
+         {"read_file", "read_lines", "file_info", "count_lines"},
+         {"run_tests", "run_shell"}, {"search_products", "get_price", "check_stock"}, {"get_weather", "get_forecast"},
+         {"set_light", "switch_device"},
+         {"calculate", "tip_calculator"}, {"convert_currency", "get_exchange_rate"}, {"create_event", "create_reminder", "add_task"},
+         {"git_diff", "git_status"}, {"find_files", "search_files", "list_directory"}, {"get_distance", "get_directions", "train_schedule"},
+         {"set_thermostat", "get_room_temperature"}, {"find_device", "get_battery"}, {"create_note", "search_notes"},
+         {"write_file", "append_file"},
+         {"search_email", "read_inbox"}, {"find_contact", "call_contact"}, {"set_timer", "set_alarm"}, {"spell_check", "count_words"},
+         {"set_light_color", "set_scene"}, {"track_order", "cancel_order"}, {"service_status", "restart_service"}, {"get_env", "set_env"}]
+CLASH = {}
+for _group in ALIKE:
+    for _key in sorted(_group):
+        CLASH[_key] = CLASH.get(_key, frozenset()) | _group
+
+
+def ask(rng, test, synthetic=0.4):
+    return catalogue_synth.ask(rng, test) if rng.random() < synthetic else catalogue.ask(rng, test)
+
+
+def declared(rng, test, requests, most=3, avoid=()):
+    """The declarations of the requests and up to `most` others, in random order."""
+    tools, names, keys = [], set(), set(avoid)
+    for a in requests:
+        if a.name not in names:
+            names.add(a.name)
+            tools.append(a.declared)
+        keys.add(a.tool.key)
+        keys |= CLASH.get(a.tool.key, frozenset())
+    does = {a.does for a in requests}
+    for _ in range(int(rng.random() * (most + (4 if rng.random() < 0.08 else 1)))):
+        if requests and rng.random() < 0.15:
+            key, what, d = None, None, catalogue_synth.rivals(rng, test, requests[0])
+            if d["function"]["description"].strip(".").lower() in {x.lower() for x in does}:
+                continue
+        else:
+            key, what, d = pick(rng, OTHERS[test])
+        name = d["function"]["name"]
+        if name in names or key in keys or what in does:
+            continue
+        names.add(name)
+        keys.add(key) if key else None
+        tools.insert(int(rng.random() * (len(tools) + 1)), d)
+    return tools
+
+
+def opening(rng, test, chat=0.12):
+    """Messages before the request: a system message with 15 in 100, some small talk."""
+    out = []
+    if rng.random() < 0.15:
+        out.append(system(pick(rng, SYSTEM_TEST if test else SYSTEM)))
+    while rng.random() < chat and len(out) < 5:
+        q, a = pick(rng, EARLIER)
+        out += [user(q), assistant(a)]
+    return out
