@@ -7,10 +7,52 @@ import hashlib
 import multiprocessing
 import os
 import random
+import re
 
 import numpy as np
 
+from corpus.dialogue import CONTROL
+
 CONTEXT, WRITTEN = 1, 2
+CUT_DIALOGUES, CUT_WORDS = 0.4, 0.3
+_PARTS = re.compile("(" + "|".join(re.escape(c) for c in CONTROL) + ")")
+_WORD = re.compile(r"[^\W\d_]{3,}")
+# Words of the format itself, always written the same way.
+FRAME = frozenset("user model system thought call declaration response description parameters properties required type value items enum "
+                  "STRING INTEGER NUMBER BOOLEAN OBJECT ARRAY".split())
+
+
+def word_cuts(prompt, target, rng):
+    """Where some words are cut before encoding: word -> parts. The same in prompt and target; none that only the target has.
+
+    A word that the tokenizer has whole, or in two rare parts, is seldom copied piece by piece; a name that training never had is made
+    of just such parts. With words cut at random, and alike wherever they stand, copying what stands there is the rule to learn.
+    """
+    cuts = {}
+    for word in dict.fromkeys(_WORD.findall(prompt)):
+        if word not in FRAME and rng.random() < CUT_WORDS:
+            at = sorted({rng.randrange(1, len(word)) for _ in range(1 + (rng.random() < 0.4))})
+            cuts[word] = [word[i:j] for i, j in zip([0] + at, at + [len(word)])]
+    return cuts
+
+
+def cut(text, cuts):
+    """`text` as pieces to encode one by one: control tokens stay whole, words in `cuts` come apart."""
+    pieces = []
+    for part in _PARTS.split(text):
+        if part in CONTROL:
+            pieces.append(part)
+            continue
+        begin = 0
+        for m in _WORD.finditer(part):
+            parts = cuts.get(m.group())
+            if parts:
+                # What stands before goes with the first part: a word's leading space belongs to its token.
+                pieces.append(part[begin:m.start()] + parts[0])
+                pieces.extend(parts[1:-1])
+                begin = m.end() - len(parts[-1])
+        pieces.append(part[begin:])
+    return [p for p in pieces if p]
 
 
 class Encoder:
@@ -38,11 +80,18 @@ class Encoder:
             kinds[len(prompt) - len(self.empty_thought):len(prompt)] = 0
         return kinds
 
-    def encode(self, rendered):
-        """For (prompt, target) texts: their ids, and the kinds of both."""
-        flat = self.tokenizer.encode_batch_fast([t for pair in rendered for t in pair])
-        for i in range(0, len(flat), 2):
-            prompt, target = flat[i].ids, flat[i + 1].ids
+    def encode(self, rendered, rng=None):
+        """For (prompt, target) texts: their ids, and the kinds of both. With `rng`, some dialogues have words cut."""
+        pieces, counts = [], []
+        for prompt, target in rendered:
+            cuts = word_cuts(prompt, target, rng) if rng and rng.random() < CUT_DIALOGUES else None
+            for text in (prompt, target):
+                parts = cut(text, cuts) if cuts else [text]
+                pieces.extend(parts)
+                counts.append(len(parts))
+        encoded = iter(self.tokenizer.encode_batch_fast(pieces))
+        ids = [[i for _ in range(n) for i in next(encoded).ids] for n in counts]
+        for prompt, target in zip(ids[::2], ids[1::2]):
             yield prompt, target, self.kinds(prompt, target)
 
 
@@ -79,7 +128,7 @@ def rows(tokenizer_file, split, seed, length):
     packer, hashes = Packer(length, encoder.pad), []
     while True:
         rendered = [render(mix.draw(rng)) for _ in range(256)]
-        for (p, t), (prompt, target, kinds) in zip(rendered, encoder.encode(rendered)):
+        for (p, t), (prompt, target, kinds) in zip(rendered, encoder.encode(rendered, rng if split == "train" else None)):
             hashes.append(int.from_bytes(hashlib.blake2b((p + t).encode(), digest_size=8).digest(), "little"))
             done = packer.add(prompt + target, kinds)
             if done:

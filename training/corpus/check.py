@@ -1,9 +1,15 @@
 """Checks the tasks: rules hold, the renderer takes them, lengths, speed, and that no test prompt is trained.
 
+Words of a test's last request that the task's training part never has, and that the reply does not copy, are listed: a model that
+learned its English here can only guess what they mean, so a held-out wording should be a new sentence of known words.
+
 usage: python3 -m corpus.check [--show N] [task ...]     (from the folder training/)
 """
 import argparse
+import collections
+import json
 import random
+import re
 import time
 
 from . import tasks
@@ -20,6 +26,23 @@ def order_faults(messages):
     if any(a == b == "assistant" for a, b in zip(roles, roles[1:])) or roles[-1:] == ["assistant"]:
         bad.append("two messages of the assistant in a row")
     return bad
+
+
+def words(text):
+    return set(re.findall(r"[a-z']+", text.lower()))
+
+
+def unseen(name, make, tests, count):
+    """Words of test requests that are in no training dialogue of the task and in no other part of their own, most frequent first."""
+    rng, known = random.Random(11), set()
+    for _ in range(count):
+        d = make(rng, "train")
+        known |= words(" ".join(str(m.get("content")) for m in d.messages if m["role"] == "user"))
+    found = collections.Counter()
+    for d in tests:
+        rest = json.dumps([d.messages[:-1], d.tools, d.reply.content, d.reply.calls, d.expect])
+        found.update(words(d.messages[-1]["content"] or "") - known - words(rest))
+    return found.most_common(20)
 
 
 def main():
@@ -61,6 +84,9 @@ def main():
             print(f"{name:24} {split:5} weight {weight:<5} distinct {len(seen[split]):5}/{a.count} mean prompt {length:4} chars {rate:8.0f}/s")
             for d in made[: a.show]:
                 print("   ", repr("".join(render(d))))
+        new = unseen(name, make, made, 10 * a.count)
+        if new:
+            print(f"  unseen in {name}: " + ", ".join(f"{w} {n}" for w, n in new))
         both = seen["train"] & seen["test"]
         if both:
             failed = True
