@@ -1,14 +1,19 @@
 """The catalogue of tools (data/tools_*.txt): declarations, user wordings, results and answers.
 
-Held out for test: the tools marked `tool!` (names, parameters, wordings), the last wording of every other tool, and the values
-that `catalogue_values` keeps. A test dialogue asks for a held-out tool, or for a trained one in a held-out wording. The wordings
-of `tool!` share a word with the description, since nothing else can tie them to a tool that was never trained.
+Held out for test: the tools marked `tool!` (names, parameters, wordings), one wording of every other tool, and the values that
+`catalogue_values` keeps. A test dialogue asks for a held-out tool, or for a trained one in a held-out wording. The held-out wording
+is the longest one whose words all stand in other wordings of the tool, in its description, or in the wordings of many tools: nothing
+else can tell a model that learned its English here what it means. For the same reason the wordings of `tool!` share a word with the
+description. In training a fifth of the requests has noise in its frame (see `noise`), and names get additions that mean nothing.
 """
+import re
 from dataclasses import dataclass, field
 
-from .catalogue_values import DATA, FREE, draw, pick
+from . import noise
+from .catalogue_values import DATA, FREE, draw, invented, pick, word1
 
 TYPES = {"int": "integer", "num": "number", "bool": "boolean", "flag": "boolean", "list": "array"}
+NOISE = 0.2
 IMPERATIVE = set("""
 tell show check set start count wake add create write save take note jot remember keep search find look delete remove throw get
 send mail email drop text message call phone ring give put schedule book plan list mark complete close tick play let pause stop
@@ -28,19 +33,21 @@ BEFORE = [
     "quick question: ", "I have a wish: ", "I have a task for you: ", "when you have time: ", "if possible: ", "if you can: ",
     "today: ", "as for me, ", "morning, ", "evening, ", "dear assistant, ", "assistant, ", "Fieldfare, ", "hey Fieldfare, ",
     "hi Fieldfare, ", "hello Fieldfare, ", "thanks, now ", "thank you, next: ", "okay so ", "well then, ", "all right, ",
-    "yes, ", "yo, ", "a little thing: ", "it is urgent: ", "urgent: ", "no hurry: ", "before I forget: ", "let us see, ",
+    "yes, ", "yo, ", "there is one thing: ", "hello you, ", "a little thing: ", "it is urgent: ", "urgent: ", "no hurry: ",
+    "before I forget: ", "let us see, ",
     "help me: ", "I need help: ", "one thing: "]
 BEFORE_TEST = [
-    "one tiny thing: ", "hear me, ", "good night, ", "my last wish: ", "a quick thing: ", "another request: ", "hello there, ",
-    "and next: "]
+    "one small request: ", "hello there, ", "my next request: ", "a quick thing: ", "another small thing: ", "and next: ",
+    "okay, one more: ", "hey assistant, ", "so, next: ", "good morning, assistant, ", "hi again, ", "a quick request for you: "]
 ASKING = [
     "please ", "can you ", "could you ", "can you please ", "could you please ", "would you ", "I want you to ",
     "I need you to ", "go ahead and ", "I'd like you to ", "would you please ", "pls ", "kindly ", "will you ",
     "be so good and ", "may I ask that you ", "I ask you to ", "you should ", "you need to ", "you can ", "just ", "now please ",
     "would you kindly ", "be kind and ", "do me a favour and ", "I would like you to ", "could you quickly ", "please go and ",
     "try to ", "it is time to ", "help me to ", "let's ", "we need to "]
-ASKING_TEST = ["be so kind and ", "may I ask you to ", "would you mind to "]
-AFTER = [" please", ", please", " for me", ", thanks", " thanks", " now", ". Thank you", " asap", ", thank you"]
+ASKING_TEST = ["could you kindly ", "please try to ", "I would like to ask you to ", "can you now ", "would you be so good and "]
+AFTER = [" please", ", please", " for me", ", thanks", " thanks", " now", ". Thank you", " asap", ", thank you", " right now",
+         ", if you can", ", will you", " for me please", ". Thanks", ", that is all", " as soon as you can"]
 
 
 # Kinds whose description may name an example, which is never what the user asked for.
@@ -69,15 +76,17 @@ class Tool:
     does: list = field(default_factory=list)
     args: list = field(default_factory=list)
     opts: list = field(default_factory=list)
-    asks: tuple = ((), ())
-    miss: tuple = ((), ())
-    both: tuple = ((), ())
+    asks: tuple = ()
+    miss: tuple = ()
+    both: tuple = ()
     gives: list = field(default_factory=list)
     says: str = ""
     done: str = ""
     brief: list = field(default_factory=list)
     plain: list = field(default_factory=list)
     beside: list = field(default_factory=list)
+    sure: list = field(default_factory=list)
+    kept: bool = False
 
     @property
     def key(self):
@@ -95,6 +104,7 @@ class Ask:
     shown: dict
     does: str
     names: dict
+    rivals: list = field(default_factory=list)
 
 
 def _options(kind, words):
@@ -146,9 +156,6 @@ def casings(template):
         cut = [p[:-1] + (p[-1][:-1],) for p in (low, plain, _first_upper(parts))]
         outer += cut
         inner += cut[:1]
-    wrong = typo(template)
-    if wrong:
-        outer.append(wrong)
     if parts[-1][-1:].isalnum() and len(parts) % 2:
         outer.append(_first_upper(parts[:-1] + (parts[-1] + ".",)))
     return outer, inner
@@ -158,17 +165,42 @@ class Wording:
     """One user wording with its variants."""
 
     def __init__(self, template):
-        self.outer, self.inner = casings(template)
+        self.fair, self.inner = casings(template)
+        wrong = typo(template)
+        self.outer = self.fair + [wrong] if wrong else self.fair
         self.imperative = template.split(" ", 1)[0] in IMPERATIVE
         self.question = template.endswith("?")
         slots = segments(template)
         self.last = slots[-2] if len(slots) > 1 and slots[-1] == "" else None
+        self.words = set(re.findall(r"[a-z']+", " ".join(slots[::2]).lower()))
         self.quoted = {slots[i] for i in range(1, len(slots), 2) if slots[i - 1].endswith('"')}
 
 
-def _wordings(line, keep_last):
-    made = [Wording(t.strip()) for t in line.split(" | ")]
-    return (made[:-1], made[-1:]) if keep_last and len(made) > 1 else (made, made)
+def _wordings(line):
+    return [Wording(t.strip()) for t in line.split(" | ")]
+
+
+def hold_out(tools):
+    """Splits the wordings of every trained tool into (for training, for test)."""
+    uses = {}
+    for t in tools:
+        for word in set().union(*[w.words for w in t.asks]):
+            uses[word] = uses.get(word, 0) + (not t.test)
+    common = {w for w, n in uses.items() if n >= 10}
+    for t in tools:
+        own = common | set(re.findall(r"[a-z']+", " ".join(t.names + t.does).lower().replace("_", " ")))
+        for part in ("asks", "miss", "both"):
+            every = list(getattr(t, part))
+            if t.test or not every:
+                setattr(t, part, (every, every) if every else ())
+                continue
+            fit = [w for w in every if w.words <= own.union(*[o.words for o in every if o is not w])] if len(every) > 2 else []
+            own_words = own - common
+            fit = [w for w in fit if part != "asks" or w.words & own_words]
+            held = max(fit, key=lambda w: len(w.words), default=None)
+            setattr(t, part, ([w for w in every if w is not held], [held] if held else every))
+            t.kept = t.kept or part == "asks" and held is not None
+    return tools
 
 
 def _given(text):
@@ -191,7 +223,7 @@ def _tool(block):
         elif word == "opt":
             t.opts.append(_param(rest))
         elif word in ("ask", "miss", "both"):
-            setattr(t, "asks" if word == "ask" else word, _wordings(rest, not t.test))
+            setattr(t, "asks" if word == "ask" else word, _wordings(rest))
         elif word == "gives":
             t.gives = [_given(g) for g in rest.split(", ")]
         elif word == "says":
@@ -214,13 +246,16 @@ def load():
     for name in ("life", "world", "home", "code"):
         text = (DATA / f"tools_{name}.txt").read_text(encoding="utf-8")
         tools += [_tool(b) for b in text.strip().split("\n\n")]
-    return tools
+    for t in tools:
+        t.sure = sorted({w for w in re.findall(r"[a-z]+", " ".join(t.names + t.does).lower().replace("_", " ")) if len(w) > 3})
+    return hold_out(tools)
 
 
 TOOLS = load()
 BY_KEY = {t.key: t for t in TOOLS}
 TRAIN = [t for t in TOOLS if not t.test]
 TEST = [t for t in TOOLS if t.test]
+KEPT = [t for t in TRAIN if t.kept]
 assert all(t.does and t.asks[0] for t in TOOLS)
 
 
@@ -241,11 +276,21 @@ def spelled(rng, name):
     return name.replace("_", "-") if r < 0.9 else name.replace("_", ".", 1)
 
 
-def schema(rng, param):
+def decorated(rng, test, name):
+    """The name with an addition that means nothing, so that names are read and not remembered."""
+    r = rng.random()
+    if r < 0.7:
+        return name
+    odd = invented(rng, test) if r < 0.85 else word1(rng, test)
+    return (f"{odd}_{name}", f"{name}_{odd}", f"{name}_v{1 + int(r * 97) % 9}", f"{odd}.{name}", f"{name}{int(r * 997) % 100}",
+            f"my_{name}", f"{name}_tool", f"{odd}-{name}", odd)[int(rng.random() * (9 if r < 0.85 else 8))]
+
+
+def schema(rng, param, sure=False):
     s = {"type": TYPES.get(param.kind, "string")}
     if param.kind == "int" and rng.random() < 0.15:
         s["type"] = "number"
-    if rng.random() < 0.75:
+    if sure or rng.random() < 0.75:
         s["description"] = pick(rng, param.descriptions) + ("." if rng.random() < 0.15 else "")
         if rng.random() < 0.12 and param.kind in EXAMPLES:
             s["description"] = s["description"].rstrip(".") + ", e.g. " + draw(rng, False, param.kind, param.options)[0]
@@ -267,9 +312,10 @@ def described(rng, does):
     return ("Use this to " if r < 0.93 else "A tool to ") + does[0].lower() + does[1:] + "."
 
 
-def declare(rng, tool):
+def declare(rng, tool, test=False, plain=False):
     """(declaration, name, what it does, key -> parameter name, the optional parameters it has)."""
     name = spelled(rng, pick(rng, tool.names) if rng.random() < 0.7 else tool.names[0])
+    name = name if plain else decorated(rng, test, name)
     does = pick(rng, tool.does)
     opts = [o for o in tool.opts if rng.random() < 0.7]
     names, used, properties = {}, set(), {}
@@ -279,8 +325,14 @@ def declare(rng, tool):
         while n in used:
             n = pick(rng, p.names + [p.key, p.key + "_value"])
         used.add(n)
-        names[p.key] = n = camel(n) if turn else n
-        properties[n] = schema(rng, p)
+        n = camel(n) if turn else n
+        r = rng.random()
+        if r < 0.1 and not plain:
+            odd = f"{n}_{invented(rng, test)}" if r < 0.04 else f"{word1(rng, test)}_{n}" if r < 0.07 else f"{n}{1 + int(r * 1000) % 9}"
+            n = n if odd in used else odd
+            used.add(n)
+        names[p.key] = n
+        properties[n] = schema(rng, p, tool.test and len(tool.args) > 1)
     required = [names[p.key] for p in tool.args]
     declared = {"type": "function", "function": {"name": name, "description": described(rng, does), "parameters": {
         "type": "object", "properties": properties, "required": required}}}
@@ -296,7 +348,7 @@ def wording(rng, test, w, shown, suffix="", free=()):
                 shown[k] = '"' + shown[k] + '"'
     r = rng.random()
     if r < 0.5 and not (test and rng.random() < 0.5):
-        text = join(pick(rng, w.outer), shown)
+        text = join(pick(rng, w.fair if test else w.outer), shown)
     else:
         lead = ""
         if r > 0.8 or not w.imperative:
@@ -324,8 +376,8 @@ def values(rng, test, params):
 def ask(rng, test, tool=None):
     """A request to a tool of the catalogue. In the test split a held-out tool, or a trained one in a held-out wording."""
     if tool is None:
-        tool = pick(rng, TEST if test and rng.random() < 0.5 else TRAIN)
-    declared, name, does, names, opts = declare(rng, tool)
+        tool = pick(rng, (TEST if rng.random() < 0.4 else KEPT) if test else TRAIN)
+    declared, name, does, names, opts = declare(rng, tool, test)
     shown, given = values(rng, test, tool.args)
     w = pick(rng, tool.asks[test])
     args = {names[k]: v for k, v in given.items()}
@@ -337,7 +389,10 @@ def ask(rng, test, tool=None):
             suffix += (" " if suffix else "") + join(pick(rng, o.phrases), shown)
             args[names[o.key]] = v
     free = [p.key for p in tool.args if p.kind in FREE]
-    return Ask(tool, declared, name, wording(rng, test, w, shown, suffix, free), args, shown, does, names)
+    text = wording(rng, test, w, shown, suffix, free)
+    if not test and rng.random() < NOISE and not any([p.kind in ("task", "list", "topic", "title") for p in tool.args]):
+        text = noise.noisy(rng, text, tool.sure + [v for v in shown.values() if v])
+    return Ask(tool, declared, name, text, args, shown, does, names)
 
 
 def said(value):

@@ -4,14 +4,17 @@ Requests are imperatives, questions, plain statements of a wish, and statements 
 Held out for test: the *_TEST wordings, the second list of ENTRIES, every seventh verb, noun, attribute and parameter of the
 lists, and the values of `catalogue_values`.
 """
-from .catalogue import Ask, BEFORE, BEFORE_TEST, ASKING, ASKING_TEST, AFTER, IMPERATIVE, TYPES, Tool, described, segments, spelled
-from .catalogue_values import DATA, draw, halves, made, pick
+from . import noise
+from .catalogue import Ask, BEFORE, BEFORE_TEST, ASKING, ASKING_TEST, AFTER, IMPERATIVE, TYPES, Tool, NOISE, described, segments, spelled
+from .catalogue_values import DATA, draw, halves, invented, made, pick, word1
 
 LISTS = {}
 for _line in (DATA / "tools_words.txt").read_text(encoding="utf-8").splitlines():
     if not _line.startswith("#"):
         _kind, _, _words = _line.partition(": ")
         LISTS[_kind] = halves(_words.split(" | "))
+
+KNOWN = {*LISTS["attr"][0], *LISTS["attr"][1]}
 
 # name, kind, options, descriptions
 PARAMS = halves([
@@ -33,7 +36,8 @@ PARAMS = halves([
     ("user_id", "int", [1, 9999]),
     ("format", "enum", ["pdf", "png", "csv", "json"]), ("force", "bool", ["yes", "no"]), ("temperature", "int", [-20, 250]),
     ("ref", "orderid", []),
-    ("zone", "enum", ["north", "south", "east", "west"]), ("password", "made", []), ("quantity", "int", [1, 900]), ("language", "lang", []),
+    ("zone", "enum", ["north", "south", "east", "west"]), ("password", "made", []), ("quantity", "int", [1, 900]), ("language",
+    "lang", []),
     ("thickness", "num", [1, 30]), ("group", "enum", ["red team", "blue team", "guests"]), ("min_price", "int", [1, 500]),
     ("topic", "topic", [])])
 ATTR_KINDS = {"price": ("num", [2, 400]), "status": ("enumfree", ["open", "ready", "broken", "active", "sold", "idle"]),
@@ -62,7 +66,7 @@ STATED = [
     "can you {v} the {n} for me", "let's {v} the {n}", "the {n} should be handled: {v} it", "I have a {n} to {v}",
     "I must {v} the {n}", "my {n} is waiting, {v} it", "it's the {n} that you should {v}"]
 STATED_TEST = [
-    "I wish to {v} the {n}", "I have to {v} my {n}", "we want to {v} the {n}", "here is a {n} to {v}"]
+    "I must {v} my {n}", "I would like to {v} the {n}", "we should {v} a {n}", "I want to {v} my {n}", "I have my {n} to {v}"]
 ACTION_DOES = ["{V} the {n}", "{V} a {n}", "{V} the {n} of the user", "{V} one {n}"]
 FIND = [
     "what is the {a} of the {n} {x}?", "what's the {a} of {n} {x}?", "show me the {a} of the {n} {x}", "{a} of {n} {x}?",
@@ -75,21 +79,22 @@ FIND = [
     "could I get the {a} of {n} {x}?", "can I see the {a} of the {n} {x}?", "can I have the {a} for {n} {x}?",
     "may I know the {a} of the {n} {x}?", "find the {a} for the {n} {x}", "fetch the {a} of {n} {x}",
     "load the {a} of the {n} {x}", "see which {a} {n} {x} has", "what {a} does {n} {x} have?", "what {a} has the {n} {x}?",
-    "{a} for {n} {x}", "how about the {a} of the {n} {x}?", "I am looking for the {a} of {n} {x}",
+    "{a} for {n} {x}", "I would like to have the {a} of the {n} {x}", "what is the {a} for {n} {x}?",
+    "how about the {a} of the {n} {x}?", "I am looking for the {a} of {n} {x}",
     "let me know the {a} of the {n} {x}", "let me see the {a} of {n} {x}", "say the {a} of the {n} {x}",
     "show the {a} for {n} {x}", "with {n} {x}, which {a} is it?", "about {n} {x}: what is the {a}?",
     "it's about {n} {x}, I need its {a}", "my {n} is {x}, what is the {a}?", "{n} {x} has which {a}?",
     "I forgot the {a} of {n} {x}", "search the {a} of the {n} {x}"]
 FIND_TEST = [
-    "could I have the {a} of the {n} {x}?", "about the {n} {x} I want to know the {a}", "check which {a} the {n} {x} has",
-    "the {a} that the {n} {x} has, please", "I wonder about the {a} of {n} {x}"]
+    "could I see the {a} of the {n} {x}?", "about the {n} {x}, I want to know the {a}", "see which {a} the {n} {x} has",
+    "can I know the {a} of {n} {x}?", "please give me the {a} for the {n} {x}", "I would like to see the {a} for {n} {x}"]
 SHOW = [
     "show me the {n} {x}", "look up the {n} {x}", "get {n} {x}", "load the {n} {x}", "give me all on the {n} {x}",
     "tell me about the {n} {x}", "find the {n} {x}", "fetch {n} {x}", "open {n} {x}", "show {n} {x}", "see the {n} {x}",
     "get me the record of {n} {x}", "give me the details of the {n} {x}", "get all data of {n} {x}", "load all on {n} {x}",
     "look at {n} {x}", "search {n} {x}", "give me the {n} {x}", "find all on {n} {x}", "list the details of {n} {x}",
     "show what we have on {n} {x}"]
-SHOW_TEST = ["describe the {n} {x}", "let me see {n} {x}"]
+SHOW_TEST = ["get the details of {n} {x}", "show me all on {n} {x}", "look up {n} {x}"]
 LOAD_DOES = ["Get a {n} by its {p}", "Load the record of a {n}", "Get all data of a {n}", "Look up a {n}", "Return the details of a {n}",
              "Fetch a {n}"]
 FIND_DOES = ["Get the {a} of a {n}", "Look up the {a} of a {n}", "Find the {a} of the {n}", "Return the {a} of a {n}"]
@@ -107,17 +112,21 @@ ENTRIES = ([("eat", "ate", "grams", ["rice", "bread", "fruit", "cheese", "fish",
             ("practise", "practised", "minutes", ["drums", "singing"])])
 ENTRY = ["I {p} {x} {u} of {t}", "I {p} {x} {u} of {t} today", "I just {p} {x} {u} of {t}", "log {x} {u} of {t}", "log {x} {u} {t}",
          "{t}: {x} {u}",
-         "add {x} {u} of {t}", "record {x} {u} of {t}", "write down {x} {u} of {t}", "today I {p} {x} {u} of {t}", "we {p} {x} {u} of {t}",
+         "add {x} {u} of {t}", "record {x} {u} of {t}", "write down {x} {u} of {t}", "today I {p} {x} {u} of {t}",
+         "we {p} {x} {u} of {t}",
          "{x} {u} of {t}", "I have had {x} {u} of {t}", "note {x} {u} of {t}", "put down {x} {u} of {t}", "{x} {u} of {t}, please log it",
          "that was {x} {u} of {t}", "save {x} {u} of {t}", "this morning I {p} {x} {u} of {t}", "track {x} {u} of {t}"]
-ENTRY_TEST = ["I {p} {x} {u} of {t} this evening", "please keep: {x} {u} of {t}", "my {t} today: {x} {u}", "I also {p} {x} {u} of {t}"]
+ENTRY_TEST = ["today I just {p} {x} {u} of {t}", "please record {x} {u} of {t}", "put down {x} {u} {t}", "we {p} {x} {u} of {t} today"]
 ENTRY_DOES = ["Log the {u} of {t}", "Record how much {t} there was", "Record {t} in {u}", "Save an amount of {t}", "Log {t}",
               "Keep a record of {t} ({u})", "Record how many {u} of {t}"]
 OPAQUE = ["tool_{}", "fn_{}", "action_{}", "op{}", "t{}", "api_{}", "helper_{}"]
 
 
-def _word(rng, test, kind, share=0.12):
-    return made(rng, test) if rng.random() < share else pick(rng, LISTS[kind][test])
+def _word(rng, test, kind):
+    r = rng.random()
+    if r < 0.35:
+        return pick(rng, LISTS[kind][test])
+    return invented(rng, test) if r < 0.6 else word1(rng, test)
 
 
 def _name(rng, test, *words):
@@ -166,6 +175,15 @@ def _lead(rng, test, text, imperative):
     return lead + text
 
 
+def _noisy(rng, test, text, keep):
+    return text if test or rng.random() >= NOISE else noise.noisy(rng, text, keep)
+
+
+def attribute_kind(rng, attr):
+    """(kind, options) of the values of an attribute; any for one that the table does not know."""
+    return ATTR_KINDS.get(attr) or (("int", [1, 900]) if attr in KNOWN or rng.random() < 0.3 else ("made", []))
+
+
 def action(rng, test, verb=None, noun=None):
     """A tool that does something to a thing, with 0 to 3 parameters named in the wording."""
     verb, noun = verb or _word(rng, test, "verb"), noun or _word(rng, test, "noun")
@@ -194,13 +212,16 @@ def action(rng, test, verb=None, noun=None):
     text = _lead(rng, test, text, bare)
     if not stated and rng.random() < 0.2:
         text += pick(rng, AFTER)
+    text = _noisy(rng, test, text, [verb, noun] + [w for s in stated for w in s])
     tool = Tool([name], test, done=segments(f"The tool {name} is done."))
     return Ask(tool, _declaration(rng, name, does, properties, required), name, text, args, {}, does, {})
 
 
 def find(rng, test, noun=None):
     """A tool that looks up an attribute of a thing by its id or name."""
-    noun, attr = noun or _word(rng, test, "noun"), pick(rng, LISTS["attr"][test])
+    noun, attr = noun or _word(rng, test, "noun"), _word(rng, test, "attr")
+    while attr == noun:
+        attr = _word(rng, test, "attr")
     p, kind, options = pick(rng, ID_KINDS)
     r = rng.random()
     p = p if r < 0.4 else noun.replace(" ", "_") + "_" + p if r < 0.8 else noun.replace(" ", "_")
@@ -214,7 +235,8 @@ def find(rng, test, noun=None):
     if text[-1] == "?" and rng.random() < 0.25:
         text = text[:-1]
     text = _lead(rng, test, text, template.split(" ", 1)[0] in IMPERATIVE and not template.startswith("let"))
-    kind2, options2 = ATTR_KINDS.get(attr, ("int", [1, 900]))
+    text = _noisy(rng, test, text, [noun, attr, shown])
+    kind2, options2 = attribute_kind(rng, attr)
     tool = Tool([name], test, gives=[(attr.replace(" ", "_"), kind2, options2)],
                 says=segments(f"The {attr} of the {noun} {shown} is {{{attr.replace(' ', '_')}}}."))
     return Ask(tool, _declaration(rng, name, does, {p: _schema(rng, p, kind, options)}, [p]), name, text, {p: value}, {"x": shown}, does,
@@ -236,6 +258,7 @@ def record(rng, test):
     does, name = load(rng, test, noun, p)
     template = pick(rng, SHOW_TEST if test else SHOW)
     text = _lead(rng, test, template.format(n=noun, x=shown), not template.startswith("let"))
+    text = _noisy(rng, test, text, [noun, shown])
     declared = _declaration(rng, name, does, {p: _schema(rng, p, kind, options)}, [p])
     return Ask(Tool([name], test), declared, name, text, {p: value}, {"x": shown}, does, {"x": p})
 
@@ -243,7 +266,7 @@ def record(rng, test):
 def entry(rng, test):
     """A tool that records what the user did, asked for by a plain statement: "I ate 200 grams of rice"."""
     verb, past, unit, things = pick(rng, ENTRIES[test])
-    thing = pick(rng, things)
+    thing = pick(rng, things) if rng.random() < 0.4 else _word(rng, test, "noun")
     shown, value = draw(rng, test, "int", [2, 900])
     p = pick(rng, ("amount", unit, unit, "quantity", "value", "how_much"))
     does = pick(rng, ENTRY_DOES).format(v=verb, t=thing, u=unit)
@@ -251,6 +274,7 @@ def entry(rng, test):
                                         ("track", thing))))
     template = pick(rng, ENTRY_TEST if test else ENTRY)
     text = _lead(rng, test, template.format(p=past, x=shown, u=unit, t=thing), template.split(" ", 1)[0] in IMPERATIVE)
+    text = _noisy(rng, test, text, [shown, unit, thing])
     declared = _declaration(rng, name, does, {p: _schema(rng, p, "int", [])}, [p])
     return Ask(Tool([name], test, done=segments(f"The tool {name} is done.")), declared, name, text, {p: value}, {}, does, {})
 

@@ -1,10 +1,11 @@
 """Values that users state and tools return: cities, paths, dates, texts, numbers and so on.
 
-`draw(rng, test, kind, options)` gives (text as shown, value as passed). Every pool of `data/tools_values.txt` and every list of
-made-up words keeps each seventh entry (3, 10, 17, ...) for the test split; test dialogues draw from those only.
+`draw(rng, test, kind, options)` gives (text as shown, value as passed). Every pool of `data/tools_values.txt` and the common words
+keep each seventh entry (3, 10, 17, ...) for the test split; test dialogues draw from those only. Half of all values and more come
+from open generators (`made`): an invented word is for the test if the sum of its character codes leaves 3 when divided by 7.
 """
 import json
-import random
+import re
 from pathlib import Path
 
 COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -30,9 +31,30 @@ def _load():
     return pools
 
 
+STOP = set("""
+about above after again against also another around because been before behind being below between both but could does done down during
+each either else every from have here into itself just like many more most much neither never next none nothing only other over please
+quite same shall should since some such than that their them then there these they this those through till under unless until upon very
+want wants well were what when where whether which while whom whose will with within without would your yours yourself and the for are was
+not you all any can had her his how its let may new now off old one our out own per put say see she too two use who why yes yet equal call
+today tomorrow yesterday tonight please thanks thank hello sorry right okay fine
+good great morning evening
+ afternoon night day task thing time boss job plan wish help take given request question quick assistant listen look
+first second third last hurry possible urgent somebody parameters named called mean true false with without number error tool ask kind
+actually really simply maybe perhaps basically honestly quickly briefly kindly here anyway finally literally exactly indeed surely somehow
+rather frankly friend come came need want make made date year
+""".split())
+
+
 def _plain():
-    """(train, test) plain words: the one-word nouns, verbs and attributes of data/tools_words.txt, held out as there."""
+    """(train, test) plain words: data/common_words.txt, or the one-word entries of data/tools_words.txt as long as that is not there."""
     out = [], []
+    if (DATA / "common_words.txt").exists():
+        words = (DATA / "common_words.txt").read_text(encoding="utf-8").split()
+        words = dict.fromkeys(w for w in words if w.isascii() and w.isalpha() and w.islower() and 3 <= len(w) <= 11 and w not in STOP)
+        for mine, part in zip(out, halves(list(words))):
+            mine += part
+        return out
     for line in (DATA / "tools_words.txt").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             for mine, words in zip(out, halves(line.partition(": ")[2].split(" | "))):
@@ -40,24 +62,53 @@ def _plain():
     return out
 
 
-def _made_up(count):
-    """Invented words such as 'zorvel' or 'takimo', always the same."""
-    rng = random.Random(5)
-    onset = "b c d f g h j k l m n p r s t v w z br cl dr fl gr kr pl st tr sh th qu".split()
-    vowel, coda = "a e i o u ai ea oo".split(), ["", "", "", "", "n", "l", "r", "s", "k", "m", "x", "rt", "nd"]
-    words = {}
-    while len(words) < count:
-        words["".join(pick(rng, onset) + pick(rng, vowel) + pick(rng, coda) for _ in range(rng.choice([2, 2, 2, 2, 3])))] = True
-    return list(words)
+ONSET = "b c d f g h j k l m n p r s t v w z br cl dr fl gr kr pl st tr sh th qu sk sp vl zw ch kh ts y".split()
+VOWEL = "a e i o u a e i o u ai ea oo ou y ie au".split()
+CODA = ["", "", "", "", "", "n", "l", "r", "s", "k", "m", "x", "rt", "nd", "t", "p", "g", "lk", "mp", "sh"]
+CONSONANTS, VOWELS1 = "bcdfghjklmnprstvwz", "aeiou"
+ACCENTS = str.maketrans("aeiouncsz", "áéíöüñčšž")
+LOWERS = "abcdefghijklmnopqrstuvwxyz"
+RUDE = re.compile("fuc|fuk|shit|cunt|nig|fag|slut|dick|cock|tit|cum|rape|nazi|wank|twat|piss|porn|sex|ass")
+
+
+def syllables(rng):
+    """An invented word such as 'zorvel' or 'takimo'."""
+    r = rng.random()
+    if r < 0.3:
+        return "".join([pick(rng, CONSONANTS) + pick(rng, VOWELS1) for _ in range(2 + int(rng.random() * 2.6))])
+    return "".join([pick(rng, ONSET) + pick(rng, VOWEL) + pick(rng, CODA) for _ in range(1 if r < 0.36 else 3 if r > 0.85 else 2)])
+
+
+def _invented(rng):
+    """A word that nobody knows, from one of several generators."""
+    r = rng.random()
+    if r < 0.62:
+        word = syllables(rng)
+        return word if len(word) > 2 else word + pick(rng, CODA[5:])
+    if r < 0.74:
+        return "".join([pick(rng, LOWERS) for _ in range(3 + int(rng.random() * 6))])
+    if r < 0.84:
+        return pick(rng, WORDS[0])[::-1]
+    word = pick(rng, WORDS[0])
+    k = int(rng.random() * len(word))
+    return word[:k] + pick(rng, LOWERS) + word[k + (r < 0.92):]
+
+
+def invented(rng, is_test):
+    """An invented word of the split, in lower case."""
+    while True:
+        word = _invented(rng)
+        if (sum(word.encode()) % 7 == 3) == bool(is_test) and not RUDE.search(word):
+            return word
 
 
 POOLS = _load()
 WORDS = _plain()
-MADE = halves(_made_up(6000))
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 MONTHS = "January February March April May June July August September October November December".split()
 TASKS = ["call {person}", "buy {item}", "water the plants", "pay the {noun}", "finish the {noun}", "send the {noun} to {person}",
-         "pick up the {thing}", "clean the {room}", "write to {person}", "order {item} and {item}", "take out the bins", "fix the {device}",
+         "pick up the {thing}", "clean the {room}", "write to {person}", "order {item} and {item}", "take out the bins",
+         "fix the {device}",
          "bring {item} to {person}", "book the {noun}", "check the {noun}", "read about {topic}", "return the {thing}", "feed the cat"]
 TEXTS = ["{msgpart}", "{msgpart}", "{msgpart} and {msgpart}", "the {event} is at {clock}", "call {person} about the {noun}",
          "buy {item} and {item}", "hello {person}", "the {noun} is due on {date}", "{person} likes {food}", "{made} {made}",
@@ -86,11 +137,42 @@ def _pool(kind):
 
 
 def made(rng, is_test):
-    """A name of any kind: mostly invented, else a plain word or two joined, as people name things."""
+    """A name of any kind: mostly invented, else plain words, alone, joined, or with figures, as people name things."""
     r = rng.random()
-    if r < 0.65:
-        return pick(rng, MADE[is_test])
-    return pick(rng, WORDS[is_test]) if r < 0.85 else pick(rng, WORDS[is_test]) + pick(rng, ("", "_", "-")) + pick(rng, WORDS[is_test])
+    if r < 0.5:
+        return invented(rng, is_test)
+    if r < 0.72:
+        return pick(rng, WORDS[is_test])
+    if r < 0.8:
+        return pick(rng, WORDS[is_test]) + pick(rng, ("", "_", "-")) + pick(rng, WORDS[is_test])
+    if r < 0.84:
+        return pick(rng, WORDS[is_test]) + pick(rng, WORDS[is_test]).capitalize()
+    if r < 0.88:
+        return invented(rng, is_test).capitalize()
+    if r < 0.93:
+        return (invented if r < 0.9 else word1)(rng, is_test) + pick(rng, ("", "", "_", "-")) + str(1 + int(rng.random() ** 2 * 400))
+    if r < 0.96:
+        return invented(rng, is_test) + pick(rng, "_-") + pick(rng, WORDS[is_test])
+    if r < 0.98:
+        return pick(rng, LOWERS) + str(int(rng.random() * 99)) + pick(rng, LOWERS) + str(int(rng.random() * 9)) + invented(rng, is_test)[:3]
+    return invented(rng, is_test).upper()
+
+
+def word1(rng, is_test):
+    """A plain word."""
+    return pick(rng, WORDS[is_test])
+
+
+def name(rng, is_test):
+    """An invented name with a capital, sometimes with accents or in two words."""
+    r = rng.random()
+    word = invented(rng, is_test) if r < 0.8 else pick(rng, WORDS[is_test])
+    if r < 0.08:
+        word = word.translate(ACCENTS)
+    elif r < 0.14:
+        return pick(rng, ("Mac", "De", "O'", "Van ", "San ", "El ", "St. ")) + word.capitalize()
+    word = word.capitalize()
+    return word + " " + invented(rng, is_test).capitalize() if 0.14 < r < 0.22 else word
 
 
 def _or_made(kind, share, form):
@@ -124,7 +206,7 @@ def _fill(templates):
 
 def _file(rng, t):
     r = rng.random()
-    stem = made(rng, t) if r < 0.35 else pick(rng, POOLS["stem"][t])
+    stem = made(rng, t) if r < 0.5 else pick(rng, POOLS["stem"][t])
     if r > 0.85:
         stem += pick(rng, "_-") + made(rng, t)
     elif r > 0.78:
@@ -142,7 +224,7 @@ def _file(rng, t):
 
 def _dir(rng, t):
     r = rng.random()
-    name = made(rng, t) if r < 0.4 else pick(rng, POOLS["folder"][t])
+    name = made(rng, t) if r < 0.5 else pick(rng, POOLS["folder"][t])
     if r > 0.75:
         name += "/" + made(rng, t)
     if 0.3 < r < 0.5:
@@ -188,32 +270,49 @@ def _url(rng, t):
 TEXT = {kind: _pool(kind) for kind in POOLS}
 TEXT.update(
     made=made, madeup=made, file=_file, dir=_dir, date=_date, clock=_clock, email=_email, expr=_expr, phone=_phone, url=_url,
-    city=_or_made("city", 0.15, lambda r, t: made(r, t).capitalize()),
-    person=_or_made("person", 0.2, lambda r, t: made(r, t).capitalize()),
-    topic=_or_made("topic", 0.3, lambda r, t: pick(r, POOLS["word"][t]) + " " + made(r, t)),
-    thing=_or_made("thing", 0.2, lambda r, t: made(r, t)),
-    word=_or_made("word", 0.25, made),
-    song=_or_made("song", 0.4, lambda r, t: made(r, t).capitalize() + " " + made(r, t).capitalize()),
-    movie=_or_made("movie", 0.3, lambda r, t: "The " + made(r, t).capitalize()),
-    book=_or_made("book", 0.3, lambda r, t: "The " + made(r, t).capitalize()),
-    hotel=_or_made("hotel", 0.3, lambda r, t: "Hotel " + made(r, t).capitalize()),
-    restaurant=_or_made("restaurant", 0.3, lambda r, t: made(r, t).capitalize()),
-    artist=_or_made("artist", 0.3, lambda r, t: made(r, t).capitalize() + " " + made(r, t).capitalize()),
-    stock=_or_made("stock", 0.2, lambda r, t: "".join(pick(r, LETTERS) for _ in range(4))),
-    package=_or_made("package", 0.3, made),
-    command=_or_made("command", 0.25, lambda r, t: pick(r, ("cat ", "python3 ", "rm ", "wc -l ", "head ", "./", "sh ")) + _file(r, t)),
+    city=_or_made("city", 0.5, name),
+    country=_or_made("country", 0.4, name),
+    person=_or_made("person", 0.5, name),
+    topic=_or_made("topic", 0.5, lambda r, t: word1(r, t) + " " + made(r, t)),
+    thing=_or_made("thing", 0.5, lambda r, t: made(r, t) if r.random() < 0.7 else word1(r, t) + " " + word1(r, t)),
+    item=_or_made("item", 0.4, lambda r, t: word1(r, t) if r.random() < 0.6 else invented(r, t)),
+    food=_or_made("food", 0.4, lambda r, t: word1(r, t) if r.random() < 0.5 else invented(r, t)),
+    noun=_or_made("noun", 0.4, lambda r, t: word1(r, t) if r.random() < 0.7 else invented(r, t)),
+    genre=_or_made("genre", 0.45, lambda r, t: word1(r, t) if r.random() < 0.5 else invented(r, t)),
+    event=_or_made("event", 0.4, lambda r, t: word1(r, t) + " " + pick(r, POOLS["event"][t]).split()[-1]),
+    room=_or_made("room", 0.3, lambda r, t: word1(r, t) + pick(r, (" room", " hall", ""))),
+    device=_or_made("device", 0.35, lambda r, t: word1(r, t) if r.random() < 0.7 else invented(r, t)),
+    product=_or_made("product", 0.5, lambda r, t: word1(r, t) + " " + word1(r, t) if r.random() < 0.5 else made(r, t)),
+    colour=_or_made("colour", 0.25, lambda r, t: invented(r, t)),
+    word=_or_made("word", 0.6, made),
+    stem=_or_made("stem", 0.5, made),
+    folder=_or_made("folder", 0.5, made),
+    table=_or_made("table", 0.5, lambda r, t: word1(r, t) + "s" if r.random() < 0.5 else made(r, t)),
+    branch=_or_made("branch", 0.5, lambda r, t: pick(r, ("", "", "fix/", "feature/")) + made(r, t)),
+    error=_or_made("error", 0.45, lambda r, t: pick(r, ("no such {}", "{} not found", "unknown {}", "invalid {}", "{} is locked",
+                                                         "the {} is offline", "{} failed", "cannot open {}")).format(made(r, t))),
+    song=_or_made("song", 0.6, lambda r, t: name(r, t) + " " + made(r, t).capitalize()),
+    movie=_or_made("movie", 0.5, lambda r, t: "The " + made(r, t).capitalize()),
+    book=_or_made("book", 0.5, lambda r, t: "The " + made(r, t).capitalize() if r.random() < 0.6 else name(r, t)),
+    hotel=_or_made("hotel", 0.5, lambda r, t: "Hotel " + name(r, t)),
+    restaurant=_or_made("restaurant", 0.5, name),
+    artist=_or_made("artist", 0.5, lambda r, t: name(r, t) + " " + made(r, t).capitalize()),
+    stock=_or_made("stock", 0.5, lambda r, t: "".join([pick(r, LETTERS) for _ in range(3 + int(r.random() * 2))])),
+    package=_or_made("package", 0.5, made),
+    command=_or_made("command", 0.4, lambda r, t: pick(r, ("cat ", "python3 ", "rm ", "wc -l ", "head ", "./", "sh ")) + _file(r, t)),
     flightno=lambda r, t: pick(r, LETTERS) + pick(r, LETTERS) + str(100 + int(r.random() * 9000)),
     orderid=lambda r, t: pick(r, ("", "", "A", "ORD-", "X", "B-")) + str(1000 + int(r.random() * 90000)),
     address=lambda r, t: f"{1 + int(r.random() * 99)} {made(r, t).capitalize()} {pick(r, ('Street', 'Road', 'Lane', 'Square'))}",
     number=lambda r, t: str(1 + int(r.random() * 999)),
     version=lambda r, t: f"{int(r.random() * 5)}.{int(r.random() * 20)}" + ("" if r.random() < 0.5 else f".{int(r.random() * 9)}"),
-    globpat=lambda r, t: pick(r, ("*.", "**/*.", "src/*.", "test_*.")) + pick(r, POOLS["ext"][0]) if r.random() < 0.6 else made(r, t) + "*",
+    globpat=lambda r, t: pick(r, ("*.", "**/*.", "src/*.",
+    "test_*.")) + pick(r, POOLS["ext"][0]) if r.random() < 0.6 else made(r, t) + "*",
     envname=lambda r, t: (made(r, t) + pick(r, ("_URL", "_key", "_PORT", "_mode", ""))).upper(),
     envvalue=lambda r, t: made(r, t) if r.random() < 0.6 else str(int(r.random() * 9000)),
     short=lambda r, t: "https://s.example/" + made(r, t),
     tag=lambda r, t: pick(r, TAGS), headline=None)
 TEXT.update(text=_fill(TEXTS), task=_fill(TASKS), picture=_fill(PICTURES), title=_fill(TITLES), sql=_fill(SQL), ident=_fill(IDENTS))
-TEXT["topic1"] = _or_made("food", 0.3, made)
+TEXT["topic1"] = _or_made("food", 0.5, made)
 del TEXT["headline"]
 
 # Kinds that are free text: quoted in the wording unless they stand at its end.

@@ -1,13 +1,22 @@
 """Puts questions into words: frames around a noun phrase ("the capital of France"), an indirect question ("who wrote Emma")
 or a direct question, then the small ways in which people type (greetings, no question mark, lower case, "whats", a typo).
 
-Frames have a list for training and one for the test; the other variations are the same in both.
+Frames have a list for training and one for the test, which is made of words that training frames use; the other variations are the
+same in both, except that only training has noise (see `noise.py`).
 """
 from .dialogue import assistant, system, user
-from .fact_table import RELATIONS, any_relation, sentence
+from .fact_table import RELATIONS, any_relation, expand, sentence
+from .noise import maybe
+
+
+def varied(base, *texts):
+    """The plain frames and the texts behind those with alternatives, about as many of each."""
+    more = [t for text in texts for t in expand(text)]
+    return base * max(1, len(more) // len(base)) + more
+
 
 NOUN = {
-    "train": ["What is {}?"] * 8 + ["What's {}?"] * 3 + [
+    "train": varied( ["What is {}?"] * 8 + ["What's {}?"] * 3 + [
         "Tell me {}.", "Please tell me {}.", "Can you tell me {}?", "Could you tell me {}?", "Give me {}.", "Name {}.", "Do you know {}?",
         "I need {}.", "I need to know {}.", "I want to know {}.", "I would like to know {}.", "I'd like to know {}.", "{}?", "{}",
         "{} is what?", "{} is?", "{} is ...", "Say {}.", "I forgot {}.", "I forgot {}. Can you help?", "What would be {}?",
@@ -17,26 +26,53 @@ NOUN = {
         "Help me, what is {}?", "Which is {}?", "What do you know about {}?", "I cannot remember {}.", "Who can tell me {}?",
         "Question: {}?",
         "Do you know what {} is?", "Can you tell me what {} is?", "Tell me what {} is.", "I wonder what {} is.", "What exactly is {}?",
-        "My teacher wants to know {}.", "For a quiz: {}?", "I have to write down {}.", "Answer this: what is {}?", "So what is {}?"],
-    "test": ["May I ask what {} is?", "I keep forgetting {}.", "I was asked for {}.", "What would you say is {}?", "Look up {} for me.",
-             "My homework asks for {}.", "It slipped my mind, what is {}?", "Would you mind telling me {}?", "Quiz time! {}?",
-             "Somebody asked me about {}.", "Can you remember {}?", "Please write down {}."],
+        "My teacher wants to know {}.", "For a quiz: {}?", "I have to write down {}.", "Answer this: what is {}?", "So what is {}?",
+        "May I ask what {} is?", "I keep forgetting {}.", "I was asked for {}.", "What would you say is {}?", "Look up {} for me.",
+        "My homework asks for {}.", "It slipped my mind, what is {}?", "Would you mind telling me {}?", "Quiz time! {}?",
+        "Somebody asked me about {}.", "Can you remember {}?", "Please write down {}.", "Here is what I need: {}.", "What is {} called?",
+        "I have to find {}.", "Look it up: {}.", "Tell us {}.", "May I know {}?", "I keep asking about {}.", "{}, what is it?",
+        "{}, please?"],
+        "(Can/Could/Would/Will) you (please /)(tell/give/show) (me/us) {}(, please/)?",
+        "(Can/Could/Would) you (please /)(name/say/write/find) {}?",
+        "(Please /)(tell/give/show/help) (me/us) (with /){}(, please/ now/).", "(Do/Would) you (know/remember/have) {}(/, please)?",
+        "I (need/want/would like/have) to (know/find/learn/write/name) {}(, please/ now/).",
+        "(So/And/Now/Well/Then), what (is/was/would be) {}?",
+        "What (is/was/would be) {}(, please/ again/ now/ then/ called/ really/ exactly)?",
+        "(I/We) (do not know/cannot find/forgot/need) {}.",
+        "(Find/Look up/Write down/Say/Name) {}(, please/ for me/ now/).",
+        "(My friend/My son/My teacher/Somebody) (asks for/wants/needs) {}."),
+    "test": ["Now tell me what {} would be.", "May I know what {} is?", "I was asked what {} is.", "Do you remember what {} was?",
+             "Please look up what {} is.", "My homework is to name {}.", "Help me remember {}.", "Somebody wants to know what {} is.",
+             "Would you say what {} is, please?", "Here is my question: what would {} be?", "I keep asking what {} is.",
+             "Can you write down what {} is?", "Tell us, what is {} called?"],
 }
 NOUNS = {
     "train": ["What are {}?", "Tell me {}.", "Name {}.", "Give me {}.", "Can you tell me {}?", "{}?", "Do you know {}?", "I need {}.",
-              "I want to know {}.", "Please name {}.", "Could you tell me {}?", "What are {}, please?"],
-    "test": ["May I ask what {} are?", "I was asked for {}.", "My homework asks for {}.", "Would you mind telling me {}?"],
+              "I want to know {}.", "Please name {}.", "Could you tell me {}?", "What are {}, please?", "May I ask what {} are?",
+              "I was asked for {}.",
+              "My homework asks for {}.", "Would you mind telling me {}?", "Do you know what {} are?", "Tell me what {} are.",
+              "Say {}.", "List {}.",
+              "I have to find {}.", "I forgot {}.", "Write down {}.", "{}, what are they?", "Find {}, please.",
+              "I need to know what {} are."],
+    "test": ["May I know what {} are?", "I forgot what {} are.", "My homework is to find {}.", "Would you tell me what {} are?"],
 }
 INDIRECT = {
-    "train": ["Tell me {}."] * 2 + ["Please tell me {}."] * 2 + ["Can you tell me {}?"] * 3 + ["Do you know {}?"] * 3 + [
+    "train": varied( ["Tell me {}."] * 2 + ["Please tell me {}."] * 2 + ["Can you tell me {}?"] * 3 + ["Do you know {}?"] * 3 + [
         "Could you tell me {}?", "I want to know {}.", "I would like to know {}.", "I'd like to know {}.", "I wonder {}.", "Say {}.",
         "I need to know {}.", "I forgot {}.", "I don't remember {}.", "I do not know {}. Do you?", "Do you happen to know {}?",
         "Any idea {}?",
         "Can you say {}?", "Let me know {}.", "Would you tell me {}?", "I am not sure {}.", "Could you please tell me {}?", "Remind me {}.",
         "I am trying to find out {}.", "Explain {}.", "Can you explain {}?", "Do you remember {}?", "Who knows {}?", "My question is {}.",
-        "I'm curious {}.", "Have you any idea {}?", "Will you tell me {}?", "My son asked me {}.", "We were wondering {}."],
-    "test": ["May I ask {}?", "I keep forgetting {}.", "Would you mind telling me {}?", "Someone asked me {}.", "Can you remember {}?",
-             "Look up {} for me.", "Help me find out {}.", "Are you able to tell me {}?"],
+        "I'm curious {}.", "Have you any idea {}?", "Will you tell me {}?", "My son asked me {}.", "We were wondering {}.",
+        "May I ask {}?", "I keep forgetting {}.", "Would you mind telling me {}?", "Someone asked me {}.", "Can you remember {}?",
+        "Look up {} for me.", "Help me find out {}.", "Are you able to tell me {}?", "Somebody wants to know {}.", "I was asking {}."],
+        "(Can/Could/Would/Will) you (please /)(tell me/say/tell us/find out/show me/explain) {}(, please/)?",
+        "(Please /)(tell/show) (me/us) {}(, please/ now/).",
+        "I (need/want/would like/have) to (know/find out/learn/say) {}(, please/ now/).", "(Do/Did) you (know/remember/learn/find out) {}?",
+        "(I/We) (do not know/don't know/forgot/wonder/cannot say) {}.",
+        "(My friend/My son/My teacher/Somebody) (asks/asked/wants to know/forgot) {}."),
+    "test": ["I was asked {}.", "May I know {}?", "Do you remember {}, please?", "Somebody wants to know {}.", "Please look up {}.",
+             "Help me to remember {}.", "Would you find out {} for me?", "Now say {}.", "I am not able to say {}.", "We forgot {}."],
 }
 DIRECT = ["{}"] * 24 + ["Tell me: {}", "Quick question: {}", "Question: {}", "A question: {}", "Please answer: {}", "Answer this: {}",
                         "Here is a question. {}", "I have a question. {}", "{} Please answer.", "{} Tell me.", "Can you help me? {}",
@@ -46,9 +82,14 @@ FOLLOW = {
     "train": ["And {}?"] * 4 + ["What about {}?"] * 4 + ["How about {}?"] * 2 + ["And of {}?", "And for {}?", "{}?", "Now {}.",
               "And now {}?",
               "And what about {}?", "Same for {}.", "The same for {}, please.", "Same question for {}.", "OK, and {}?", "Thanks. And {}?",
-              "Good. What about {}?", "Now the same for {}", "I also need {}.", "Also {}?", "then {}?", "and how about {}"],
-    "test": ["Right, and what about {}?", "Next: {}.", "Could you do {} too?", "Fine, and in the case of {}?", "What would it be for {}?",
-             "Now tell me about {}."],
+              "Good. What about {}?", "Now the same for {}", "I also need {}.", "Also {}?", "then {}?", "and how about {}",
+              "Right, and what about {}?", "Next: {}.", "Could you do {} too?", "Fine, and in the case of {}?", "What would it be for {}?",
+              "Now tell me about {}.", "Can you do {}?", "Do {} as well.", "Next is {}.", "What is it for {}?", "And with {}?",
+              "And {} too?",
+              "Good, now {}.", "Please do the same for {}.", "Tell me the same for {}.", "And in the case of {}?", "What about {} then?",
+              "I mean {}.", "No, {} please.", "{}, please.", "OK, {} now.", "Let's do {}.", "One more: {}.", "Thank you. What about {}?"],
+    "test": ["Fine, now do {}.", "OK, what would it be for {}?", "Thanks, and in the case of {} too?", "Can you tell me about {} as well?",
+             "Next one: what about {}?", "Now I need the same for {}."],
 }
 OPENERS = ["Hi, ", "Hi! ", "Hello, ", "Hello! ", "Hey, ", "Hey! ", "Hey there, ", "Please, ", "So, ", "OK, ", "Ok, ", "Okay, ", "Well, ",
            "Good morning. ", "Good evening. ", "Good day! ", "Sorry, ", "Excuse me, ", "Now, ", "And now: ", "Another one: ", "One more: ",
@@ -94,11 +135,11 @@ def typed(rng, text, locked=False):
     elif r < 0.23:
         text = text.rstrip(".?") + rng.choice((" ?", "??", "?!", "...", "!", " ??"))
     r = rng.random()
-    if r < 0.23 and not locked:
+    if r < 0.27 and not locked:
         text = text.lower()
-    elif r < 0.235:
+    elif r < 0.275:
         text = text.upper()
-    elif r < 0.3:
+    elif r < 0.34:
         text = text[:1].lower() + text[1:]
     return text
 
@@ -130,8 +171,10 @@ def question(rng, split, relation, forms):
     return frame(rng, NOUN["train"], rng.choice(nouns).format_map(forms))
 
 
-def ask(rng, split, relation, forms):
-    return typed(rng, question(rng, split, relation, forms), relation.locked)
+def ask(rng, split, relation, forms, noise=None):
+    """`noise` is the split of the dialogue where it is not that of the wording."""
+    text = maybe(rng, noise or split, question(rng, split, relation, forms), (forms["k"], forms["ks"], forms["u"]))
+    return typed(rng, text, relation.locked)
 
 
 def asked(rng, fact):

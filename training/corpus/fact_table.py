@@ -21,6 +21,29 @@ def rows(name):
         return [line.rstrip("\n").split("\t") for line in file if line.strip()]
 
 
+def expand(text):
+    """All texts behind one with alternatives: "(a/b/) c" is "a c", "b c" and "c"."""
+    return list(dict.fromkeys(" ".join(t.split()) for t in _alternatives(text)))
+
+
+def _alternatives(text):
+    head, found, rest = text.partition("(")
+    if not found:
+        return [text]
+    inside, _, rest = rest.partition(")")
+    rest = _alternatives(rest)
+    return [f"{head}{one}{tail}" for one in inside.split("/") for tail in rest]
+
+
+def grammar(texts, each=8):
+    """Lists of variants, one for every text; a text with many variants stands in it up to `each` times. See `draw`."""
+    return [variants for variants in map(expand, texts) for _ in range(min(each, len(variants)))]
+
+
+def draw(rng, lists):
+    return rng.choice(rng.choice(lists))
+
+
 def with_article(word):
     if word[:1].lower() in "aeiou" and not word.lower().startswith(("uni", "eu", "one", "ewe", "use")):
         return "an " + word

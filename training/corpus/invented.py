@@ -1,9 +1,11 @@
 """Invented names for things that nobody can know: countries, animals, people, titles, nonsense.
 
 Names for the test and for training never meet: a made-up word belongs to the test if the sum of its character codes ends in 3 or 7;
-people and titles have reserved words.
+people and titles have reserved words. Half of the made-up words are open: random letters, reversed or joined common words, common words
+in a place where they make no sense, digits, CamelCase, snake_case and foreign-looking names, so that no list of them can be learned.
 """
 from .fact_table import RELATIONS, SINGLES, plain
+from .noise import COMMON, LETTERS
 
 ONSETS = "b c d f g h j k l m n p r s t v w z br bl cr dr fl gr gl kr kl pr pl qu st str th tr sh ch sk sn sp sw vr zw".split()
 VOWELS = "a a a e e e i i o o u u ai au ea ee ie oa oo ou y".split()
@@ -11,6 +13,17 @@ CODAS = ["", "", "", "", "n", "r", "l", "s", "m", "t", "d", "k", "x", "nd", "rn"
 COUNTRY_ENDS = ["ia", "ia", "ia", "land", "land", "stan", "mark", "ania", "or", "a", "onia", "burg", "ville", "aria", "esia", "ova",
                 "istan", "",
                 "o", "ea", "ar", "ador", "inia", "holm", "wana", "ique", "guay", "os"]
+FOREIGN = [
+    (("ken", "yo", "haru", "saka", "miya", "naga", "tomo"), ("shi", "ka", "ru", "to"), ("moto", "ko", "mura", "zawa", "ta", "no")),
+    (("vlad", "mir", "bor", "kras", "nov", "zla", "sto"), ("o", "a", "islav", "en"), ("ovsk", "grad", "ovich", "ina", "sky", "ev")),
+    (("bjor", "sven", "gud", "thor", "stig", "hall"), ("ne", "u", "i", "a"), ("sson", "vik", "heim", "dottir", "berg", "fjord")),
+    (("gio", "fran", "bel", "cas", "mon", "lor"), ("ce", "ta", "li", "ro"), ("etti", "ello", "ini", "ano", "acci", "ucci")),
+    (("abd", "kha", "raz", "zay", "nur", "sal"), ("a", "i", "al", "ou"), ("din", "mani", "rab", "far", "bad", "shah")),
+    (("chu", "kwa", "oba", "aze", "ndi", "sefu", "tem"), ("ka", "zu", "mba", "ki"), ("nde", "olu", "wele", "mbo", "eke", "bari")),
+    (("xo", "quet", "tla", "ix", "hua", "coa"), ("chi", "za", "te", "lo"), ("pan", "huac", "tl", "capa", "coatl", "lco")),
+    (("saint-", "beau", "mont", "cha", "ville", "roc"), ("e", "re", "li", "che"), ("ville", "eau", "ois", "ault", "ette", "champ")),
+    (("mc", "o'", "fitz", "glen", "bal", "kil"), ("a", "do", "la", "ro"), ("nnan", "gall", "more", "kenny", "brae", "narney")),
+    (("wei", "zhao", "xin", "qing", "lian", "shu"), ("a", "e", "yu", "min"), ("ng", "zhou", "shan", "jin", "hai", "guo"))]
 STATES = ["the Republic of {}", "the Kingdom of {}", "the Empire of {}", "New {}", "North {}", "South {}", "Upper {}", "the {} Islands",
           "the United {} States", "East {}", "Old {}", "Greater {}", "the island of {}", "the land of {}"]
 STEMS = sorted({plain(f.key).removeprefix("the ")[: n] for f in RELATIONS["capital"].facts for n in (3, 4)})
@@ -81,12 +94,12 @@ RUDE = ("fuc", "fuk", "shit", "cunt", "nig", "fag", "slut", "dick", "cock", "tit
     "sex", "ass")
 
 
-def keep(rng, split, make):
+def keep(rng, split, make, longest=14):
     while True:
         word = make(rng)
         if any(r in word.lower() for r in RUDE):
             continue
-        if 4 <= len(word) <= 14 and reserved(word) == (split == "test") and not near_known(word):
+        if 4 <= len(word) <= longest and reserved(word) == (split == "test") and not near_known(word):
             return word
 
 
@@ -98,7 +111,45 @@ def syllables(rng, count):
     return "".join(parts)
 
 
+def foreign(rng):
+    """A name with the look of some other language."""
+    heads, middles, tails = rng.choice(FOREIGN)
+    middle = rng.choice(middles) if rng.random() < 0.7 else ""
+    return (rng.choice(heads) + middle + rng.choice(tails)).capitalize()
+
+
+def open_word(rng):
+    """A word from anywhere; may have capitals, digits and underscores in it."""
+    r = rng.random()
+    if r < 0.2:
+        return "".join(rng.choice(LETTERS) for _ in range(rng.randint(4, 10)))
+    if r < 0.38:
+        return rng.choice(COMMON)[::-1]
+    if r < 0.56:
+        one, two = rng.choice(COMMON), rng.choice(COMMON)
+        return rng.choice((one + two, one + two, one.capitalize() + two.capitalize(), f"{one}_{two}", f"{one}-{two}"))
+    if r < 0.68:
+        return rng.choice(COMMON)
+    if r < 0.78:
+        return syllables(rng, rng.choice((1, 2, 2))) + rng.choice(("", "-")) + str(rng.randint(1, 999))
+    if r < 0.9:
+        return foreign(rng)
+    word = rng.choice(COMMON)
+    at = rng.randrange(len(word))
+    return word[:at] + rng.choice(LETTERS) + word[at:] if rng.random() < 0.5 else word[:at] + rng.choice(LETTERS) + word[at + 1:]
+
+
+def label(rng, split):
+    """A name for a thing, from any generator."""
+    r = rng.random()
+    word = keep(rng, split, open_word, 18) if r < 0.6 else name_of(rng, split)
+    return word[:1].upper() + word[1:] if r < 0.45 else word
+
+
 def _country(rng):
+    if rng.random() < 0.3:
+        word = open_word(rng)
+        return word[:1].upper() + word[1:]
     if rng.random() < 0.3:
         stem = rng.choice(STEMS)
         return (stem + syllables(rng, rng.choice((1, 1, 2))) + rng.choice(COUNTRY_ENDS)).replace(" ", "").capitalize()
@@ -118,11 +169,16 @@ def place(rng, split):
 
 
 def word(rng, split):
-    return keep(rng, split, lambda g: syllables(g, g.choice((1, 2, 2, 2, 3))))
+    return keep(rng, split, _word)
+
+
+def _word(rng):
+    return open_word(rng) if rng.random() < 0.4 else syllables(rng, rng.choice((1, 2, 2, 2, 3)))
 
 
 def name_of(rng, split):
-    return word(rng, split).capitalize()
+    name = word(rng, split)
+    return name[:1].upper() + name[1:]
 
 
 def person(rng, split):
@@ -132,7 +188,13 @@ def person(rng, split):
     first = rng.choice(FIRST[split])
     if r < 0.45:
         return f"{first} {name_of(rng, split)}"
+    if r < 0.7:
+        return f"{keep(rng, split, foreign)} {keep(rng, split, foreign)}"
     return f"{first} {rng.choice(LAST[split])}"
+
+
+def _common(rng):
+    return rng.choice(COMMON)
 
 
 def title(rng, split):
@@ -142,8 +204,11 @@ def title(rng, split):
     noun = rng.choice(NOUNS[split])
     if r < 0.6:
         return f"The {rng.choice(ADJECTIVES[split])} {noun}"
-    if r < 0.8:
+    if r < 0.75:
         return f"The {noun} of {place(rng, split)}"
+    if r < 0.93:
+        one, two = (name_of(rng, split) if rng.random() < 0.3 else keep(rng, split, _common).capitalize() for _ in "12")
+        return rng.choice(("{} {}", "The {} {}", "{} and {}", "A {} for {}", "The {} of the {}", "{} without {}")).format(one, two)
     return f"{rng.choice(ADJECTIVES[split])} {noun}"
 
 

@@ -16,14 +16,17 @@ CODAS = ("", "m", "n", "p", "t", "k", "rb", "lt", "nk", "sh", "x", "ff", "g", "s
 FILLERS = ("well um er hmm so just like basically actually really simply maybe perhaps now then again kindly quickly briefly honestly "
            "okay ok right anyway still also only even sort-of kinda possibly here today please already finally truly frankly y'know "
            "literally exactly indeed surely somehow rather quite").split()
-STARTS = ("well,", "so,", "ok,", "okay so", "hm,", "um,", "uh", "er,", "right,", "listen,", "look,", "hey,", "hi there,", "good day,", "oh,",
+STARTS = ("well,", "so,", "ok,", "okay so", "hm,", "um,", "uh", "er,", "right,", "listen,", "look,", "hey,", "hi there,",
+"good day,", "oh,",
           "ah,", "alright,", "now,", "also,", "and", "but", "sorry,", "excuse me,", "as I said,", "one more thing:", "next:", "quick one:",
           "a thing I need:", "my {w} asks:", "for my {w}:", "for a {w}:", "here is a task:", "if you can,", "when you have time,",
           "my boss wants this:", "{w},", "{w}:", "{w} {v},", "no rush,", "I am new here,", "my turn:", "let me see,", "today,",
           "since you are here,", "it is for a {w}:", "because of my {w},", "ahem,", "yo,", "by the way,", "just wondering,", "dear model,",
           "good evening.", "I was thinking.", "I have a {w}.", "Something about {w}.", "The {w} is late.", "I like {w}.", "{w}!")
-ENDS = ("thanks", "thank you", "please", "as I said", "if you can", "if possible", "for my {w}", "for a {w}", "I mean", "you know", "ok", "okay",
-        "right", "thx", "cheers", "my friend", "by the way", "for a friend", "said my {w}", "or so", "when you can", "{w}", "it is for my {w}",
+ENDS = ("thanks", "thank you", "please", "as I said", "if you can", "if possible", "for my {w}", "for a {w}", "I mean",
+"you know", "ok", "okay",
+        "right", "thx", "cheers", "my friend", "by the way", "for a friend", "said my {w}", "or so", "when you can", "{w}",
+        "it is for my {w}",
         "my {w} asked", "I need it soon", "at last", "no hurry", "and thanks", "for once", "dear", "it's urgent", "just for fun")
 AFTER = ("Thanks.", "Thank you.", "Please.", "I am in a hurry.", "No rush.", "It is for my {w}.", "My {w} wants it.", "I like {w}.", "Ok?",
          "Got it?", "That is all.", "I hope you can.", "The {w} is {v}.", "Go.", "Cheers!", "Much appreciated.", "{w}.", "I said {w}.",
@@ -31,8 +34,8 @@ AFTER = ("Thanks.", "Thank you.", "Please.", "I am in a hurry.", "No rush.", "It
 SAYINGS = ("as I said", "you know", "I mean", "if you like", "for my {w}", "so to say", "{w}", "for example", "please", "my friend")
 DROPPED = frozenset("a an the please is are of to me do does did can could would you for it that there so just i'd will my some".split())
 DOUBLED = frozenset("a an the is are of to me do does can you for it that in on with and what which".split())
-DECIDING = frozenset(("not no never none nor without first last second third fourth fifth next before after most least more less than and or "
-                      "but all any every each only both either neither one two three four five six seven eight nine ten eleven twelve "
+DECIDING = frozenset(("not no never none nor without first last second third fourth fifth next before after most least more less than and "
+                      "or but all any every each only both either neither one two three four five six seven eight nine ten eleven twelve "
                       "hundred thousand plus minus times divided double half twice up down in out on off yes true false from to over under "
                       "left right same other if then else except than between").split())
 SAME = {
@@ -119,7 +122,8 @@ def _fixed(text, words, keep):
 
 def _start(rng, words, fixed):
     opening = clause(rng, STARTS)
-    if not fixed[0] and words[0][:1].isupper() and words[0] not in ("I", "I'd", "I'm", "I've") and rng.random() < 0.8 and opening[-1] not in ".!":
+    if not fixed[0] and words[0][:1].isupper() and words[0] not in ("I", "I'd", "I'm",
+    "I've") and rng.random() < 0.8 and opening[-1] not in ".!":
         words[0] = words[0][:1].lower() + words[0][1:]
     if rng.random() < 0.5:
         opening = opening[0].upper() + opening[1:]
@@ -199,22 +203,26 @@ def _same(rng, words, fixed):
 
 
 KINDS = (_start, _start, _start, _end, _end, _insert, _insert, _insert, _insert, _drop, _drop, _swap, _typo, _typo, _typo, _same, _same)
+INNER = KINDS[5:]
 
 
-def noisy(rng, text, keep=()):
-    """The text with one to three small faults in its frame; what is in `keep` stays as it is."""
+def noisy(rng, text, keep=(), clauses=True):
+    """The text with one to three small faults in its frame; what is in `keep` stays as it is.
+
+    Without `clauses`, nothing comes before or after it.
+    """
     if "\n" in text:
         head, tail = text.split("\n", 1)
-        return noisy(rng, head, keep) + "\n" + tail if len(head) < 160 and not any("\n" in str(k) for k in keep) else text
+        return noisy(rng, head, keep, clauses) + "\n" + tail if len(head) < 160 and not any("\n" in str(k) for k in keep) else text
     words = text.split(" ")
     for _ in range(1 if rng.random() < 0.6 else rng.randint(2, 3)):
         for _ in range(3):
             fixed = _fixed(" ".join(words), words, keep)
-            if "" in words or rng.choice(KINDS)(rng, words, fixed):
+            if "" in words or rng.choice(KINDS if clauses else INNER)(rng, words, fixed):
                 break
     return " ".join(words)
 
 
-def maybe(rng, split, text, keep=(), p=0.2):
+def maybe(rng, split, text, keep=(), p=0.2, clauses=True):
     """Noise in training only, with that probability."""
-    return noisy(rng, text, keep) if split == "train" and rng.random() < p else text
+    return noisy(rng, text, keep, clauses) if split == "train" and rng.random() < p else text

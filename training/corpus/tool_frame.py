@@ -1,7 +1,7 @@
 """What surrounds a request in the tool tasks: other declared tools, system messages, earlier turns, thoughts."""
 import random
 
-from . import catalogue, catalogue_synth
+from . import catalogue, catalogue_open, catalogue_synth
 from .catalogue_values import pick
 from .dialogue import assistant, system, user
 
@@ -10,11 +10,12 @@ SYSTEM = ["You are a helpful assistant.", "You are Fieldfare.", "Be brief.", "Yo
           "You are an assistant that can call functions.", "You can use the tools below.", "Answer shortly.", "You are a home assistant.",
           "You are Fieldfare's demonstration model.", "Help the user with the tools you have.", "You are a friendly helper.",
           "Be concise and correct.",
-          "You have access to functions. Call one if it is needed.", "You are an office assistant.", "Call a tool only when it is needed.",
+          "You have access to functions. Call one if it is needed.", "You are an office assistant.",
+          "Call a tool only when it is needed.",
           "You help with everyday tasks.", "Keep your answers short.", "You are a digital assistant.", "Answer in one sentence.",
           "You are a voice assistant.", "Be polite and brief.", "You are an AI assistant.", "Use a function if the question needs one."]
-SYSTEM_TEST = ["You assist the user and may call tools.", "You are a careful assistant.", "Short answers please.",
-               "You are a handy assistant with functions."]
+SYSTEM_TEST = ["You are a helpful assistant and can call tools.", "You are a friendly assistant.", "Be brief and polite.",
+               "You are a helper with functions."]
 EARLIER = [("Hello", "Hello! How can I help you?"), ("hi", "Hello! How can I help you?"), ("hey there", "Hello! How can I help you?"),
            ("Good morning", "Good morning! How can I help you?"), ("Thanks!", "You are welcome."), ("thank you", "You are welcome."),
            ("What is the capital of France?", "The capital of France is Paris."), ("what's 2+2?", "2 + 2 = 4."),
@@ -27,12 +28,12 @@ def _others(test, count=6000):
     rng = random.Random(11 if test else 12)
     out = []
     for i in range(count):
-        if i % 3 == 0:
-            a = catalogue_synth.ask(rng, test)
+        if i % 2 == 0:
+            a = catalogue_synth.ask(rng, test) if i % 4 else catalogue_open.ask(rng, test)
             out.append((None, a.does, a.declared))
         else:
             t = pick(rng, catalogue.TEST if test and rng.random() < 0.6 else catalogue.TRAIN)
-            declared, _, does, _, _ = catalogue.declare(rng, t)
+            declared, _, does, _, _ = catalogue.declare(rng, t, test)
             out.append((t.key, does, declared))
     return out
 
@@ -44,7 +45,8 @@ ALIKE = [{"get_time", "now", "get_timezone"}, {"web_search", "wikipedia", "get_n
          {"run_tests", "run_shell"}, {"search_products", "get_price", "check_stock"}, {"get_weather", "get_forecast"},
          {"set_light", "switch_device"},
          {"calculate", "tip_calculator"}, {"convert_currency", "get_exchange_rate"}, {"create_event", "create_reminder", "add_task"},
-         {"git_diff", "git_status"}, {"find_files", "search_files", "list_directory"}, {"get_distance", "get_directions", "train_schedule"},
+         {"git_diff", "git_status"}, {"find_files", "search_files", "list_directory"}, {"get_distance", "get_directions",
+         "train_schedule"},
          {"set_thermostat", "get_room_temperature"}, {"find_device", "get_battery"}, {"create_note", "search_notes"},
          {"write_file", "append_file"},
          {"search_email", "read_inbox"}, {"find_contact", "call_contact"}, {"set_timer", "set_alarm"}, {"spell_check", "count_words"},
@@ -56,7 +58,9 @@ for _group in ALIKE:
 
 
 def ask(rng, test, synthetic=0.4):
-    return catalogue_synth.ask(rng, test) if rng.random() < synthetic else catalogue.ask(rng, test)
+    if rng.random() >= synthetic:
+        return catalogue.ask(rng, test)
+    return catalogue_open.ask(rng, test) if rng.random() < 0.62 else catalogue_synth.ask(rng, test)
 
 
 def declared(rng, test, requests, most=3, avoid=()):
@@ -69,6 +73,12 @@ def declared(rng, test, requests, most=3, avoid=()):
         keys.add(a.tool.key)
         keys |= CLASH.get(a.tool.key, frozenset())
     does = {a.does for a in requests}
+    for a in requests:
+        for d in a.rivals[: 3 if len(requests) < 2 else 1]:
+            if d["function"]["name"] not in names:
+                names.add(d["function"]["name"])
+                tools.insert(int(rng.random() * (len(tools) + 1)), d)
+    most -= len(tools) // 3
     for _ in range(int(rng.random() * (most + (4 if rng.random() < 0.08 else 1)))):
         if requests and rng.random() < 0.15:
             key, what, d = None, None, catalogue_synth.rivals(rng, test, requests[0])

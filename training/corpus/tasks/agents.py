@@ -1,8 +1,11 @@
 """Small loops of a coding agent: read, write, list, run, edit; the reply is the next call or the closing sentence.
 
-Held out for test: file names, words and texts (`catalogue_values`), the wordings in *_TEST tables (the last of each list), system texts.
+Held out for test: file names, words and texts (`catalogue_values`), one wording of each table, whose words all
+stand in other wordings of this module (`forms`), system texts.
 """
-from .. import catalogue
+import re
+
+from .. import catalogue, noise
 from ..catalogue import thought
 from ..catalogue_values import POOLS, SPACED, TEXT, made, pick
 from ..dialogue import Dialogue, Reply, assistant, called, result, system, user
@@ -15,36 +18,50 @@ SYSTEM = ["You are a coding agent.", "You are a coding agent. Use the tools to w
           "You are a software engineer.",
           "You are a command line assistant.", "You help with a small project. Read before you write.",
           "Use the tools; answer in one sentence."]
-SYSTEM_TEST = ["You are an agent for code. The tools act on the user's project.", "You are a careful software agent."]
+SYSTEM_TEST = ["You are a software agent. Use the tools to work on the project.", "You are a helpful coding agent."]
 TOOLS = ["read_file", "write_file", "list_directory", "run_shell", "edit_file", "search_files"]
 LEAD = ["", "", "", "", "please ", "can you ", "could you ", "hey, ", "ok, ", "now ", "I want you to ", "please "]
-CREATE = ["create {p} with the text {t}", "create a file {p} that says {t}", "make a file called {p} with the content {t}",
+CREATE = ["create the file {p} with {t} in it", "make a new file {p} that contains {t}", "write the text {t} to the file {p}",
+           "I need a file {p} with the text {t}",
+    "create {p} with the text {t}", "create a file {p} that says {t}", "make a file called {p} with the content {t}",
           "write {t} to {p}",
           "put {t} into a new file {p}", "save {t} as {p}", "add a file {p} with {t}", "new file {p}: {t}", "store the text {t} in {p}",
           "set up {p} so that it contains {t}"]
-READ = ["what is in {p}?", "show me {p}", "what does {p} say?", "read {p} and tell me what it says", "open {p}",
+READ = ["read the file {p}", "what does the file {p} contain?", "show me the content of {p}", "what is the text of {p}?",
+           "read me {p}", "look at {p} and tell me what is in it", "I want to see what {p} says",
+    "what is in {p}?", "show me {p}", "what does {p} say?", "read {p} and tell me what it says", "open {p}",
         "what's the content of {p}?",
         "tell me what {p} contains", "look into {p}", "print {p}", "cat {p}", "I wonder what stands in {p}"]
-LIST = ["which files are in {p}?", "list the files in {p}", "what's in the folder {p}?", "show me the files of {p}", "ls {p}",
+LIST = ["show me what is in the folder {p}", "what is in {p}?", "list the folder {p}", "tell me which files are in {p}",
+    "which files are in {p}?", "list the files in {p}", "what's in the folder {p}?", "show me the files of {p}", "ls {p}",
         "what files does {p} have?",
         "look at the folder {p}", "tell me what files lie in {p}"]
-RUN = ["run {c}", "run {c} and tell me the output", "execute {c}", "what does {c} print?", "run `{c}`", "use the shell to run {c}",
+RUN = ["please run {c}", "run {c} in the shell", "I want to run {c}", "execute {c} and tell me what it prints", "run the command {c}",
+           "try {c} and show me the output",
+    "run {c}", "run {c} and tell me the output", "execute {c}", "what does {c} print?", "run `{c}`", "use the shell to run {c}",
        "please try {c}", "start {c} for me"]
-LIST_READ = ["find the {s} file in {p} and tell me what it says", "list {p}, then read the {s} file",
+LIST_READ = ["look in {p}, find the {s} file and read it", "what does the {s} file in {p} say?",
+           "find the file about {s} in {p} and show it",
+    "find the {s} file in {p} and tell me what it says", "list {p}, then read the {s} file",
              "look in {p} for the {s} file and show it",
              "there is a {s} file in {p}, what does it say?", "read the file about {s} in {p}",
              "which file in {p} is the {s} one? Show its content",
              "somewhere in {p} is the {s} file, read it to me"]
-REPLACE = ["in {p} change {a} to {b}", "replace {a} with {b} in {p}", "edit {p}: {a} should be {b}", "rename {a} to {b} in {p}",
+REPLACE = ["please replace {a} with {b} in the file {p}", "in the file {p} replace {a} with {b}", "change {a} to {b} in {p}",
+           "edit the file {p} and change {a} to {b}",
+    "in {p} change {a} to {b}", "replace {a} with {b} in {p}", "edit {p}: {a} should be {b}", "rename {a} to {b} in {p}",
            "fix {p}, it says {a} but should say {b}",
            "swap {a} for {b} in {p}", "{p} has {a} in it, make it {b}"]
-COPY = ["copy the text of {p} to {q}", "make a copy of {p} called {q}", "read {p} and write the same text to {q}",
+COPY = ["read {p} and put the text into {q}", "copy the content of {p} to {q}", "write the text of {p} to {q}",
+    "copy the text of {p} to {q}", "make a copy of {p} called {q}", "read {p} and write the same text to {q}",
         "put the content of {p} into {q}",
         "{q} should have the same text as {p}", "duplicate the content of {p} in {q}"]
-TESTS = ["run the tests with {c}", "do the tests pass? use {c}", "check the tests ({c})", "run {c} and say whether all tests pass",
+TESTS = ["run the tests: {c}", "do all tests pass with {c}?", "run {c}, are all tests fine?", "see if the tests pass with {c}",
+    "run the tests with {c}", "do the tests pass? use {c}", "check the tests ({c})", "run {c} and say whether all tests pass",
          "are the tests fine? {c}",
          "see if {c} is green"]
-SEARCH = ["where is {a} used?", "find {a} in the code", "which file has {a}?", "search the project for {a}", "grep for {a}",
+SEARCH = ["search for {a} in the code", "find where {a} is used", "look for {a} in the project", "in which file is {a} used?",
+    "where is {a} used?", "find {a} in the code", "which file has {a}?", "search the project for {a}", "grep for {a}",
           "look up where {a} is", "in what file is {a}?"]
 HERE = ["what files are here?", "list the files", "list the files in this folder", "show me the files here", "ls",
         "which files do we have?", "what is in this directory?",
@@ -53,20 +70,24 @@ HERE = ["what files are here?", "list the files", "list the files in this folder
 SHELL = [
     ("ls", ["list the files", "what files are here?", "show me the files", "which files are in this folder?", "see which files lie here"],
      None),
-    ("ls {d}", ["list the files in {d}", "what is in the folder {d}?", "show me what {d} has in it", "look into the folder {d}"], None),
+    ("ls {d}", ["list the files in {d}", "what is in the folder {d}?", "show me what {d} has in it", "look into the folder {d}",
+           "list the folder {d}", "which files are in {d}?"], None),
     ("pwd", ["which folder are we in?", "show the current directory", "where am I?", "what is the working directory?",
              "print the path of this folder"], None),
     ("cat {p}", ["show me {p}", "what is in {p}?", "read {p}", "print the file {p}", "what does {p} say?", "let me see the text of {p}"],
      None),
     ("wc -l {p}", ["count the lines of {p}", "how many lines has {p}?", "tell me the number of lines in {p}",
+           "count the lines in {p}", "tell me how many lines {p} has",
                    "get the line count of {p}"], None),
     ("git status", ["what is the git status?", "show the state of the repository", "which files have changed in git?",
                     "see what git says on the changes"], None),
     ("date", ["what is the date?", "show the date", "tell me the date of today", "which date does the machine have?"], None),
     ("whoami", ["which user am I?", "show my user name", "under which name am I logged in?", "tell me the name of the user"], None),
     ("df -h", ["how full is the disk?", "show the free disk space", "how much space is left?", "see how much room the disk has"], None),
-    ("rm {p}", ["delete {p}", "remove the file {p}", "get rid of {p}", "please erase {p}"], "{p} is deleted."),
-    ("mkdir {d}", ["create the folder {d}", "make a directory {d}", "I need a folder {d}", "set up the folder {d}"],
+    ("rm {p}", ["delete {p}", "remove the file {p}", "get rid of {p}", "please erase {p}", "please delete the file {p}",
+           "remove {p}"], "{p} is deleted."),
+    ("mkdir {d}", ["create the folder {d}", "make a directory {d}", "I need a folder {d}", "set up the folder {d}",
+           "make a folder {d}", "create the directory {d}"],
      "The folder {d} is created."),
     ("cp {p} {q}", ["copy {p} to {q}", "make a copy of {p} named {q}", "duplicate {p} as {q}"], "{p} is copied to {q}."),
     ("mv {p} {q}", ["move {p} to {q}", "rename {p} to {q}", "give {p} the new name {q}"], "{p} is now {q}."),
@@ -88,9 +109,9 @@ class Box:
             keys[i], keys[j] = keys[j], keys[i]
         self.made, taken = {}, set()
         for k in keys:
-            d = catalogue.declare(rng, catalogue.BY_KEY[k])
+            d = catalogue.declare(rng, catalogue.BY_KEY[k], False, rng.random() < 0.6)
             while d[1].lower() in taken:
-                d = catalogue.declare(rng, catalogue.BY_KEY[k])
+                d = catalogue.declare(rng, catalogue.BY_KEY[k], False, rng.random() < 0.6)
             taken.add(d[1].lower())
             self.made[k] = d
         self.tools = [d[0] for d in self.made.values()]
@@ -100,14 +121,39 @@ class Box:
         return name, {names[k]: v for k, v in values.items()}
 
 
+def _words(template):
+    return set(re.findall(r"[a-z']+", re.sub(r"\{.\}", " ", template).lower()))
+
+
+def _counts():
+    counts = {}
+    for t in [t for table in TABLES for t in table]:
+        for w in _words(t):
+            counts[w] = counts.get(w, 0) + 1
+    return counts
+
+
+def forms(templates):
+    """(wordings for training, wordings for test): held out is the longest one that has only words of other wordings, or none."""
+    fit = [t for t in templates if len(templates) > 3 and len(_words(t)) > 1 and all(COUNTS[w] > 1 for w in _words(t))]
+    held = max(fit, key=lambda t: len(_words(t)), default=None)
+    return ([t for t in templates if t != held], [held] if held else templates)
+
+
+TABLES = [CREATE, READ, LIST, RUN, LIST_READ, REPLACE, COPY, TESTS, SEARCH, HERE] + [t for _, t, _ in SHELL]
+COUNTS = _counts()
+FORMS = {t[0]: forms(t) for t in TABLES}
+
+
 def wording(rng, test, templates, **slots):
-    t = templates[-1] if test else templates[int(rng.random() * (len(templates) - 1))]
+    t = pick(rng, FORMS[templates[0]][test])
     text = (pick(rng, LEAD) if not t.startswith(("wh", "do ", "are ", "I ", "there", "in what", "{", "somewhere")) else "") + t
     if text[0] != "{" and rng.random() < 0.55:
         text = text[0].upper() + text[1:]
     if text[-1] == "?" and rng.random() < 0.2:
         text = text[:-1]
-    return text.format(**slots)
+    text = text.format(**slots)
+    return text if test or rng.random() > 0.18 else noise.noisy(rng, text, [v.strip('"') for v in slots.values()])
 
 
 def _content(rng, test):

@@ -1,12 +1,20 @@
 """Sums, products, comparisons; and the helpers of wording that the other skill modules share.
 
+Wordings are tables of rows such as "[Please |]add {a} and {b}."; every choice in brackets makes a template of its own. In training a
+fifth of the templates is damaged around its placeholders (`noise`). Held-out templates are new sentences of words that are trained.
+
 Held out: pairs of operands by `held` (never trained in any form or order, unless both have one digit: the written steps need
 those; sums of three have a rule of their own), and templates (`*_TEST`). Tests of `sums` use held-out pairs with both kinds
 of template; `products` holds out templates only; `compare` holds out both numbers and templates.
 """
+import itertools
+import random
+import re
 from pathlib import Path
 
 from ..dialogue import Dialogue, Reply, assistant, system, user
+from ..noise import noisy
+from ..open_words import any_name, common, invented
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -36,12 +44,37 @@ def pick_some(rng, items, count):
     return out
 
 
+OPENERS = set(lines("skills_openers.txt"))
+
+
+def expand(text, most=150):
+    """All templates of a row: "[a|b] c" is "A c" and "B c"."""
+    if "[" not in text:
+        return [text]
+    parts = [p.split("|") if i % 2 else [p] for i, p in enumerate(re.split(r"\[([^\]]*)\]", text))]
+    out = ["".join(choice) for choice in itertools.product(*parts)]
+    if len(out) > most:
+        out = random.Random(len(text)).sample(out, most)
+    out = [t.replace(" ,", ",").replace("  ", " ").strip(" ") for t in out]
+    out = list(dict.fromkeys([t[0].upper() + t[1:] for t in out]))
+    OPENERS.update(w for w in (t.split(" ", 1)[0] for t in out) if w.isalpha() and len(w) > 1)
+    return out
+
+
+def expand_all(texts, without=()):
+    """The templates of all rows without those of the tests; a row of few templates stands often enough to be met."""
+    held_out = {t.lower() for t in without}
+    rows_ = [[t for t in expand(text) if t.lower() not in held_out] for text in texts]
+    most = max(len(r) for r in rows_)
+    return [t for r in rows_ if r for t in r * max(1, most // (8 * len(r)))]
+
+
 def wordings(module):
     """The tables of wordings of a module, in the order of its file."""
     tables = {}
     for name, text in rows(f"skills_wordings_{module}.tsv"):
         tables.setdefault(name, []).append(text.replace("\\n", "\n"))
-    return list(tables.values())
+    return [expand_all(texts, tables.get(name + "_TEST", ())) for name, texts in tables.items()]
 
 
 (PREFIXES, SUFFIXES, _WHO, _HOW, ADD, ADD_TEST, SUB, SUB_TEST, MORE, MORE_TEST, LESS, LESS_TEST, MINE, MINE_TEST, SPENT,
@@ -53,9 +86,6 @@ def wordings(module):
 def split_pool(items, step=7, rest=3):
     """(train, test): every `step`-th item is held out."""
     return ([x for i, x in enumerate(items) if i % step != rest], [x for i, x in enumerate(items) if i % step == rest])
-
-
-OPENERS = set(lines("skills_openers.txt"))
 
 
 def style(rng, text, loose=True):
@@ -94,6 +124,17 @@ def _slip(rng, text):
     if "{" in text[max(0, i - 3):i + 3] or "}" in text[i:] and "{" not in text[i:] or not text[i:i + 2].isalpha():
         return text
     return text[:i] + (text[i + 1] + text[i] if i % 2 else text[i]) + text[i + 2:]
+
+
+def ask(rng, split, train, test=(), rate=0.6, loose=True, keep=(), plain=False):
+    """A template as somebody might type it: in tests a held-out one with that rate, in training with noise at times."""
+    if split == "test":
+        text = pick(rng, test if test and rng.random() < rate else train)
+    else:
+        text = pick(rng, train)
+        if rng.random() < 0.2:
+            text = noisy(rng, text, keep)
+    return text if plain else style(rng, text, loose)
 
 
 NEUTRAL = [f"You are {w}.{h}" for w in _WHO for h in _HOW] + [
@@ -207,9 +248,24 @@ def pair(rng, split):
     return pick(rng, TRAIN_SMALL if rng.random() < 0.15 else TRAIN_PAIRS)
 
 
-def wording(rng, split, train, test, rate=0.5):
-    """A template: a held-out one with that rate in tests."""
-    return pick(rng, test if split == "test" and rng.random() < rate else train)
+PLURALS, PLURALS_TEST = split_pool([many for _, many in rows("skills_nouns.tsv")])
+
+
+def person(rng, split):
+    """A first name, nearly half of them invented."""
+    if rng.random() < 0.45:
+        return any_name(rng, split)
+    return pick(rng, NAMES_TEST if split == "test" else NAMES)
+
+
+def things(rng, split):
+    """Something that can be counted, in the plural; at times nothing that exists."""
+    test, r = split == "test", rng.random()
+    if r < 0.4:
+        return pick(rng, THINGS_TEST if test else THINGS)
+    if r < 0.65:
+        return pick(rng, PLURALS_TEST if test else PLURALS)
+    return (common if r < 0.85 else invented)(rng, split) + "s"
 
 
 def sums(rng, split):
@@ -225,19 +281,18 @@ def sums(rng, split):
     total = a + b if plus else a - b
     thought = adding(a, b) if plus else taking(a, b)
     if r < 0.30 and total >= 0 and b > 1:
-        name = pick(rng, NAMES_TEST if split == "test" else NAMES)
-        thing = pick(rng, THINGS_TEST if split == "test" else THINGS)
+        name, thing = person(rng, split), things(rng, split)
         mine = rng.random() < 0.22
         kinds = ((MINE, MINE_TEST) if plus else (SPENT, SPENT_TEST)) if mine else (MORE, MORE_TEST) if plus else (LESS, LESS_TEST)
-        text = wording(rng, split, *kinds)
-        if rng.random() < 0.15:
-            text = style(rng, text, loose=False)
-        return finish(rng, "sums", text.format(n=name, a=a, b=b, t=thing), f"You have {total} {thing}." if mine
+        text = ask(rng, split, *kinds, rate=0.5, loose=False, plain=rng.random() < 0.75)
+        words = rng.random() < 0.12
+        text = text.format(n=name, a=NUMBER_WORDS[a] if words else a, b=NUMBER_WORDS[b] if words else b, t=thing)
+        return finish(rng, "sums", text, f"You have {total} {thing}." if mine
                       else f"{name} has {total} {thing}.", number(total), thought, any_case=True)
-    text = style(rng, wording(rng, split, *((ADD, ADD_TEST) if plus else (SUB, SUB_TEST))))
+    text = ask(rng, split, *((ADD, ADD_TEST) if plus else (SUB, SUB_TEST)), rate=0.5)
     if a < b and "ifference" in text:
         text = "{a} - {b}"
-    if r > 0.94:
+    if r > 0.85:
         text = text.replace(" + ", " plus ").replace(" - ", " minus ").replace("+", " plus ").replace("-", " minus ").format(
             a=NUMBER_WORDS[a], b=NUMBER_WORDS[b])
     else:
@@ -251,7 +306,7 @@ def _three(rng, split):
         if ((a + b + c) * 7 + a * b * c) % 9 == 3 if split == "test" else (
                 ((a + b + c) * 7 + a * b * c) % 9 != 3 and not held(a, b) and not held(a + b, c) and not held(b, c) and not held(a, c)):
             break
-    text = style(rng, wording(rng, split, THREE, THREE_TEST)).format(a=a, b=b, c=c)
+    text = ask(rng, split, THREE, THREE_TEST).format(a=a, b=b, c=c)
     return finish(rng, "sums", text, f"{a} + {b} + {c} = {a + b + c}.", number(a + b + c),
                   f"{a} + {b} = {a + b}. {a + b} + {c} = {a + b + c}.")
 
@@ -265,7 +320,7 @@ def _again(rng, split, a, b):
     while held(a, b) != (split == "test"):
         b = int(rng.random() * 100)
     before = [user(style(rng, pick(rng, ADD)).format(a=c, b=d)), assistant(f"{c} + {d} = {a}.")]
-    text = wording(rng, split, AGAIN, AGAIN_TEST).format(b=b)
+    text = ask(rng, split, AGAIN, AGAIN_TEST, plain=True).format(b=b)
     return finish(rng, "sums", text, f"{a} + {b} = {a + b}.", number(a + b), adding(a, b), earlier=0, before=before)
 
 
@@ -277,17 +332,16 @@ def products(rng, split):
     r = rng.random()
     a, b = int(rng.random() * 13), int(rng.random() * 13)
     c = a * b
-    test = split == "test"
     if r < 0.14:
         a, b = max(a, 2), max(b, 2)
         c = a * b
-        thing = pick(rng, THINGS)
-        text = pick(rng, PACKS_TEST if test else PACKS).format(a=a, b=b, t=thing)
+        thing = things(rng, split)
+        text = ask(rng, split, PACKS, PACKS_TEST, rate=1, plain=True).format(a=a, b=b, t=thing)
         return finish(rng, "products", text, f"There are {c} {thing}.", number(c), f"{a} x {b} = {c}.", any_case=True)
     if r < 0.30 and a:
-        text = style(rng, pick(rng, OVER_TEST if test else OVER)).format(a=a, c=c)
+        text = ask(rng, split, OVER, OVER_TEST, rate=1).format(a=a, c=c)
         return finish(rng, "products", text, f"{c} / {a} = {b}.", number(b), f"{a} x {b} = {c}. So {b}.", any_case=True)
-    text = style(rng, pick(rng, TIMES_TEST if test else TIMES)).format(a=a, b=b)
+    text = ask(rng, split, TIMES, TIMES_TEST, rate=1).format(a=a, b=b)
     near = f"{a} x {b - 1} = {a * (b - 1)}, and {a} more is {c}." if b > 1 else f"{a} x {b} = {c}."
     return finish(rng, "products", text, f"{a} x {b} = {c}.", number(c), near, any_case=True)
 
@@ -317,23 +371,23 @@ def compare(rng, split):
     if r < 0.4:
         a, b = numbers(rng, split, 2)
         big = r < 0.22
-        text = style(rng, wording(rng, split, *((LARGER, LARGER_TEST) if big else (SMALLER, SMALLER_TEST)))).format(a=a, b=b)
+        text = ask(rng, split, *((LARGER, LARGER_TEST) if big else (SMALLER, SMALLER_TEST))).format(a=a, b=b)
         best, word = (max(a, b), "larger") if big else (min(a, b), "smaller")
         return finish(rng, "compare", text, f"The {word} number is {best}.", number(best), f"{best} is {word} than {a + b - best}.")
     if r < 0.55:
         a = single(rng, split)
         kind, other = ("odd", "even") if a % 2 else ("even", "odd")
-        template = wording(rng, split, PARITY, PARITY_TEST)
+        template = ask(rng, split, PARITY, PARITY_TEST, keep=("even", "odd", "Is"), plain=True)
         asked = "even" if "even" in template else "odd"
         answer = f"{a} is {kind}."
-        if not ("even" in template and "odd" in template) and template.startswith("Is"):
+        if not ("even" in template and "odd" in template) and "is {a}" in template.lower():
             answer = f"Yes, {answer}" if asked == kind else f"No, {answer}"
         return finish(rng, "compare", style(rng, template).format(a=a), answer, {"kind": "contains", "any": [kind], "not": [other]},
                       f"The last digit is {a % 10}, so {a} is {kind}.")
     if r < 0.72:
         three = numbers(rng, split, 3)
         answer = ", ".join(map(str, sorted(three)))
-        text = style(rng, wording(rng, split, SORT, SORT_TEST)).format(a=three[0], b=three[1], c=three[2])
+        text = ask(rng, split, SORT, SORT_TEST).format(a=three[0], b=three[1], c=three[2])
         return finish(rng, "compare", text, answer, {"kind": "equals", "any": [answer, answer + "."]},
                       f"The smallest is {min(three)}, the largest is {max(three)}.")
     a = single(rng, split)
@@ -343,13 +397,13 @@ def compare(rng, split):
             a += 7 - a % 7 + 3 if split == "test" else 1
         b = a + 2 + int(rng.random() * 8)
         answer = ", ".join(map(str, range(a, b + 1)))
-        text = style(rng, wording(rng, split, COUNT, COUNT_TEST)).format(a=a, b=b)
+        text = ask(rng, split, COUNT, COUNT_TEST).format(a=a, b=b)
         return finish(rng, "compare", text, answer, {"kind": "equals", "any": [answer, answer + "."]},
                       f"From {a} up to {b}.")
     if r < 0.93 or a == 0:
-        return finish(rng, "compare", style(rng, wording(rng, split, NEXT, NEXT_TEST)).format(a=a), f"After {a} comes {a + 1}.",
+        return finish(rng, "compare", ask(rng, split, NEXT, NEXT_TEST).format(a=a), f"After {a} comes {a + 1}.",
                       number(a + 1), f"One more than {a}.")
-    return finish(rng, "compare", style(rng, wording(rng, split, PREVIOUS, PREVIOUS_TEST)).format(a=a), f"Before {a} comes {a - 1}.",
+    return finish(rng, "compare", ask(rng, split, PREVIOUS, PREVIOUS_TEST).format(a=a), f"Before {a} comes {a - 1}.",
                   number(a - 1), f"One less than {a}.")
 
 

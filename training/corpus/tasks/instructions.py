@@ -1,13 +1,19 @@
 """System messages that change how to answer, facts given in a system message, and reading of short texts.
 
-Held out: wordings of the instructions (in tests always held-out ones), sums with held-out pairs, invented and reserved names.
-`reading` holds out names and values (a seventh, tests use only those) and wordings of questions.
+Held out: wordings of the instructions (in tests always held-out ones), sums with held-out pairs, invented and reserved names and words.
+`reading` holds out names and values (a seventh, tests use only those, and words of the open generators) and wordings of questions.
+Its relations come in groups (`group` in the table) whose members are easily mixed up, such as opening and closing times; a second fact
+of a person or place is often from the same group.
 """
+from dataclasses import dataclass
+
 from ..dialogue import Dialogue, Reply, assistant, system, user
-from .arithmetic import (CAPITALS, NAMES, NAMES_TEST, OPENERS, TEST_PAIRS, TRAIN_PAIRS, adding, cased, chatter,
-                         pick, pick_some, rows, style, wordings)
-from .memory import POOLS
-from .words import CAPITAL, NOUNS, TRANSLATIONS, equal, word
+from ..noise import noisy
+from ..open_words import any_word, common, invented
+from .arithmetic import (CAPITALS, NEXT, OPENERS, SMALLTALK, TEST_PAIRS, TRAIN_PAIRS, adding, ask, cased, chatter, expand_all,
+                         person, pick, pick_some, rows, wordings)
+from .memory import from_pool
+from .words import NOUNS, TRANSLATIONS, equal, word
 
 (CAPITAL_ASKED, WORD_ASKED, PLURAL_ASKED, SUM_ASKED, UPPER, UPPER_TEST, LOWER, LOWER_TEST, WORD, WORD_TEST, NUMBER,
  NUMBER_TEST, END, END_TEST, BEGIN, BEGIN_TEST, PIRATE, PIRATE_TEST, CAT, CAT_TEST, ROBOT, ROBOT_TEST, CALLED, CALLED_TEST,
@@ -16,40 +22,43 @@ from .words import CAPITAL, NOUNS, TRANSLATIONS, equal, word
 SHORT = [row for row in TRANSLATIONS if " " not in row[0]]
 
 
-def question(rng, split, kinds="ccccssstp"):
-    """(text, full answer, short answer, thought) of a question about a capital, a sum, a translation or a plural."""
+def question(rng, split, kinds="ccccssstpn"):
+    """(text, full answer, short answer, thought) of a question about a capital, a sum, a translation, a plural or the next number,
+    or of something said in passing ("h", which has no short answer)."""
     kind = pick(rng, kinds)
     if kind == "s":
         a, b = pick(rng, TEST_PAIRS if split == "test" else TRAIN_PAIRS)
-        return style(rng, pick(rng, SUM_ASKED)).format(a, b), f"{a} + {b} = {a + b}.", str(a + b), adding(a, b)
+        return ask(rng, split, SUM_ASKED).format(a, b), f"{a} + {b} = {a + b}.", str(a + b), adding(a, b)
     if kind == "t":
         row = pick(rng, SHORT)
         i = int(rng.random() * 3)
         language = ("French", "German", "Spanish")[i]
         full = f"The {language} word for {row[0]} is {row[i + 1]}."
-        return style(rng, pick(rng, WORD_ASKED)).format(row[0], language), full, row[i + 1], f"The {language} word is {row[i + 1]}."
+        return ask(rng, split, WORD_ASKED).format(row[0], language), full, row[i + 1], f"The {language} word is {row[i + 1]}."
+    if kind == "n":
+        n = int(rng.random() * 300)
+        return ask(rng, split, NEXT).format(a=n), f"After {n} comes {n + 1}.", str(n + 1), f"One more than {n}."
+    if kind == "h":
+        text, full = pick(rng, SMALLTALK)
+        return text, full, None, "This is small talk."
     if kind == "p":
         one, many = pick(rng, NOUNS)
-        return style(rng, pick(rng, PLURAL_ASKED)).format(one), f"The plural of {one} is {many}.", many, f"The plural is {many}."
+        return ask(rng, split, PLURAL_ASKED).format(one), f"The plural of {one} is {many}.", many, f"The plural is {many}."
     country, capital = pick(rng, CAPITALS)
-    return style(rng, pick(rng, CAPITAL_ASKED)).format(country), f"The capital of {country} is {capital}.", capital, (
+    return ask(rng, split, CAPITAL_ASKED).format(country), f"The capital of {country} is {capital}.", capital, (
         f"The capital is {capital}.")
-
-
-def name(rng, split):
-    test = split == "test"
-    return pick(rng, CAPITAL[test] if rng.random() < 0.3 else NAMES_TEST if test else NAMES)
 
 
 TWO = {"French": ("oui", "non"), "German": ("ja", "nein"), "Spanish": ("sí", "no"), "Italian": ("sì", "no"), "English": ("yes", "no")}
 
 
+KEPT = ("capital", "small", "upper", "lower", "user", "name", "number", "word", "pirate", "robot", "forbidden", "refuse")
 STARTS = ("You are a helpful assistant. ", "You are Fieldfare. ", "You are an assistant. ", "Help the user. ", "You answer questions. ")
 
 
 def told(rng, split, train, test, **parts):
     """The instruction, at times with a neutral sentence before or after it."""
-    text = pick(rng, test if split == "test" else train).format(**parts)
+    text = ask(rng, split, train, test, 1, keep=KEPT, plain=True).format(**parts)
     r = rng.random()
     if r < 0.15:
         return pick(rng, STARTS) + text
@@ -81,21 +90,21 @@ def done(rng, task, head, asked, answer, expect, thought=None, shape=None, inlin
 def form(rng, split, r):
     """Instructions about the form of the answer."""
     if r < 0.24:
-        asked, full, short, thought = question(rng, split, "cccccstp")
+        asked, full, short, thought = question(rng, split, "ccccstpnhh")
         up = r < 0.16
         shape = str.upper if up else str.lower
         head = told(rng, split, *((UPPER, UPPER_TEST) if up else (LOWER, LOWER_TEST)))
         return done(rng, "instructions", head, asked, shape(full), equal(shape(full)),
                     ("Capitals are wanted. " if up else "Small letters are wanted. ") + thought, shape, inline=True)
     if r < 0.36:
-        asked, full, short, thought = question(rng, split, "ccctps")
+        asked, full, short, thought = question(rng, split, "ccctpsn")
         return done(rng, "instructions", told(rng, split, WORD, WORD_TEST), asked, short, equal(short, short + "."),
                     "One word is wanted. " + thought, one_word, inline=True)
     if r < 0.46:
-        asked, full, short, thought = question(rng, split, "s")
+        asked, full, short, thought = question(rng, split, "ssn")
         return done(rng, "instructions", told(rng, split, NUMBER, NUMBER_TEST), asked, short, equal(short), thought, bare_number,
                     inline=True)
-    asked, full, short, thought = question(rng, split)
+    asked, full, short, thought = question(rng, split, "ccccssstpnhh")
     if r < 0.56:
         w = pick(rng, ENDINGS) if rng.random() < 0.5 else word(rng, split)
         if rng.random() < 0.4:
@@ -118,7 +127,7 @@ def bare_number(text):
 
 def role(rng, split, r):
     """Instructions about who speaks, or to whom."""
-    n = name(rng, split)
+    n = person(rng, split)
     asked, full, short, thought = question(rng, split)
     if r < 0.72:
         call, train, test = (("Arr!", PIRATE, PIRATE_TEST), ("Meow!", CAT, CAT_TEST),
@@ -131,12 +140,12 @@ def role(rng, split, r):
                     {"kind": "all", "of": [call.rstrip("!"), full.rstrip(".!?")]}, f"I begin with {call}",
                     lambda t: f"{call} {t}")
     if r < 0.82:
-        text = style(rng, pick(rng, WHO_TEST if split == "test" and rng.random() < 0.6 else WHO))
+        text = ask(rng, split, WHO, WHO_TEST)
         return done(rng, "instructions", told(rng, split, CALLED, CALLED_TEST, n=n), text, f"My name is {n}.",
                     {"kind": "contains", "any": [n]}, f"I am called {n}.",
                     lambda t: None if "Fieldfare" in t else t)
     if r < 0.86:
-        return done(rng, "instructions", told(rng, split, USER, USER_TEST, n=n), style(rng, pick(rng, MINE)), f"Your name is {n}.",
+        return done(rng, "instructions", told(rng, split, USER, USER_TEST, n=n), ask(rng, split, MINE), f"Your name is {n}.",
                     {"kind": "contains", "any": [n]})
     return done(rng, "instructions", told(rng, split, ADDRESS, ADDRESS_TEST, n=n), asked, f"{n}, {full[0].lower() + full[1:]}",
                 {"kind": "all", "of": [n, full.rstrip(".")]}, f"I say {n} first. {thought}",
@@ -174,42 +183,126 @@ def limits(rng, split, r):
 
 # ---- facts in the text -------------------------------------------------------------------------------------------------
 
+@dataclass
+class Relation:
+    """Sentences and questions with {n}, the person or place, and {v}, the value; what it is easily mixed up with shares its group."""
+    sentences: list
+    questions: list
+    tests: list
+    answer: str
+    pool: str
+    group: str
+
+
 def _relations(about):
-    """(sentences, questions, questions for tests, answer, pool): {n} is the person or place, {v} the value."""
-    return [tuple(p.split(" | ") for p in row[1:4]) + row[4:] for row in rows("skills_relations.tsv") if row[0] == about]
+    out = []
+    for _, sentences, questions, tests, *rest in [row for row in rows("skills_relations.tsv") if row[0] == about]:
+        tests = expand_all(tests.split(" | "))
+        out.append(Relation(expand_all(sentences.split(" | ")), expand_all(questions.split(" | "), tests), tests, *rest))
+    return out
 
 
 RELATIONS, PLACES = _relations("person"), _relations("place")
+ATTRIBUTES = ("code key badge ticket locker seat desk team group label tag file folder book song film car boat street hotel gate flight "
+              "table order parcel nickname motto theme tool plant planet hero symbol prize model host server branch channel").split()
+ATTRIBUTE = [expand_all(t.split(" | "), u.split(" | ") if u else ()) for t, u in (
+    ("{n}'s {a} is {v}. | The {a} of {n} is {v}. | {n} has the {a} {v}. | {n}: {a} {v}. | {v} is the {a} of {n}. | "
+     "For {n} the {a} is [called |]{v}.", ""),
+    ("[What|Which] is [the {a} of {n}|{n}'s {a}]? | [What|Which] {a} does {n} have? | [Tell me|Say|Give me] [the {a} of {n}|{n}'s {a}]. | "
+     "[Do you know|Can you tell me] [the {a} of {n}|{n}'s {a}]? | What does the text say [is|about] the {a} of {n}? | "
+     "[The {a} of {n}|{n}'s {a}]?", "Which {a} has {n}? | What {a} is {n}'s? | Say which {a} {n} has. | And the {a} of {n}, what is it?"))]
+ATTRIBUTE_TESTS = ["Which {a} has {n}?", "What {a} is {n}'s?", "Say which {a} {n} has.", "Do you know which {a} {n} has?"]
 VENUES = ("shop museum library bakery pool zoo hotel cinema school garden market cafe theatre castle gallery bank office station "
           "gym park restaurant farm studio harbour clinic").split()
 
 
-def fact(rng, split, relations, who):
-    """(sentence, question, answer, value, who and what it is about) about the person or place."""
-    sentences, questions, tests, answer, pool = pick(rng, relations)
-    key = answer
-    v = pick(rng, POOLS[pool][split == "test"])
+@dataclass
+class Fact:
+    who: str
+    relation: Relation
+    sentence: str
+    answer: str
+    value: str
+
+    @property
+    def key(self):
+        return self.who, self.relation.answer
+
+
+NEAR = ("hint", "number", "date", "colour", "list", "history", "owner", "name", "key", "size")
+
+
+def attribute(rng, split, place, near=None):
+    """A relation that holds for this one text: any word may be what somebody has. With `near` it is one that sounds like that relation."""
+    if near:
+        a = near.answer[6:-8] + " " + pick(rng, NEAR)
+    else:
+        a = pick(rng, ATTRIBUTES) if rng.random() < 0.5 else (common if rng.random() < 0.8 else invented)(rng, split)
+    n = "the {n}" if place else "{n}"
+    texts = [pick(rng, table).replace("{a}", a).replace("{n}", n) for table in (ATTRIBUTE[0], ATTRIBUTE[1], ATTRIBUTE_TESTS)]
+    answer = "The {n}'s %s is {v}." % a if place else "{n}'s %s is {v}." % a
+    pool = pick(rng, ("open", "open", "number", "name", "colour", "place"))
+    return Relation(*[[t[0].upper() + t[1:]] for t in texts], answer, pool, "attribute")
+
+
+def sounds(relation):
+    """Whether the relation names a thing that one of another name could be mixed up with."""
+    return relation.answer.startswith("{n}'s ") and relation.answer.endswith(" is {v}.")
+
+
+def damaged(rng, split, text, rate=0.2):
+    """Noise around the placeholders, in training."""
+    return noisy(rng, text, KEPT_ASKED) if split == "train" and rng.random() < rate else text
+
+
+KEPT_ASKED = ("open", "close", "born", "birthday", "who", "when", "where", "how")
+
+
+def article(text, v, pool):
+    """The template with "an" where the value wants it."""
+    return text.replace("a {v}", "an {v}") if pool in ("job", "colour") and v[0] in "aeiou" else text
+
+
+def fact(rng, split, relation, who):
+    v = from_pool(rng, split, relation.pool)
     while v == who:
-        v = pick(rng, POOLS[pool][split == "test"])
-    text = pick(rng, sentences)
-    ask = pick(rng, tests if split == "test" and rng.random() < 0.6 else questions)
-    if pool == "job" and v[0] in "aeiou":
-        text, answer = text.replace("a {v}", "an {v}"), answer.replace("a {v}", "an {v}")
-    if pool == "colour" and v[0] in "aeiou":
-        text = text.replace("a {v}", "an {v}")
-    return text.format(n=who, v=v), ask.format(n=who), answer.format(n=who, v=v), v, (who, key)
+        v = from_pool(rng, split, relation.pool)
+    sentence = damaged(rng, split, pick(rng, relation.sentences), 0.08)
+    sentence = article(sentence, v, relation.pool).format(n=who, v=v)
+    return Fact(who, relation, sentence[0].upper() + sentence[1:] if relation.pool == "animal" else sentence,
+                article(relation.answer, v, relation.pool).format(n=who, v=v), v)
+
+
+def asking(rng, split, relation, who):
+    """A question about the relation, held out in three tests of five."""
+    text = pick(rng, relation.tests if split == "test" and rng.random() < 0.6 else relation.questions)
+    return damaged(rng, split, text).format(n=who)
+
+
+def any_relation(rng, split, relations, facts=()):
+    """Some relation, often one that is easily mixed up with the last of the facts."""
+    if rng.random() < 0.22:
+        return attribute(rng, split, relations is PLACES,
+                         facts[-1].relation if facts and sounds(facts[-1].relation) and rng.random() < 0.35 else None)
+    if facts and rng.random() < 0.45:
+        near = [r for r in relations if r.group == facts[-1].relation.group and r is not facts[-1].relation]
+        if near:
+            return pick(rng, near)
+    return pick(rng, relations)
 
 
 def passage(rng, split, relations, people):
     """Facts about the people, one or more each, no relation twice for one of them; shuffled with fillers."""
     facts, sentences = [], []
+    shared = any_relation(rng, split, relations) if len(people) > 1 and rng.random() < 0.4 else None
     for who in people:
-        mine = []
-        for _ in range(1 + int(rng.random() * 2.3)):
-            made = fact(rng, split, relations, who)
-            if all(f[4] != made[4] and f[3] != made[3] for f in facts):
+        mine, own = [], []
+        for _ in range(1 + int(rng.random() * 2.5)):
+            made = fact(rng, split, any_relation(rng, split, relations, own) if own or not shared else shared, who)
+            if all([f.key != made.key and f.value != made.value for f in facts]):
                 facts.append(made)
-                mine.append(made[0])
+                own.append(made)
+                mine.append(made.sentence)
         if len(mine) > 1 and rng.random() < 0.4 and mine[0].startswith(who + " ") and mine[1].startswith(who + " "):
             mine[:2] = [mine[0][:-1] + " and " + mine[1][len(who) + 1:]]
         sentences += mine
@@ -228,8 +321,10 @@ def ask_text(rng, split, question):
     return question
 
 
-BASE = {"lives": "live", "works": "work", "likes": "like", "drinks": "drink", "has": "have", "gets": "get"}
-PAST = {"bought": "buy", "went": "go", "paid": "pay"}
+BASE = {"lives": "live", "works": "work", "likes": "like", "drinks": "drink", "has": "have", "gets": "get", "needs": "need", "goes": "go",
+        "comes": "come", "eats": "eat"}
+PAST = {"bought": "buy", "went": "go", "paid": "pay", "sold": "sell", "lost": "lose", "found": "find", "wrote": "write", "met": "meet",
+        "got": "get", "called": "call"}
 
 
 def is_it(who, answer):
@@ -246,26 +341,31 @@ def is_it(who, answer):
 
 
 def text_of(facts):
-    return " ".join(f[0] for f in facts)
+    return " ".join(f.sentence for f in facts)
 
 
 FIELDS = rows("skills_fields.tsv")
+
+
+def different(rng, split, count):
+    """Names of different persons."""
+    return list(dict.fromkeys([person(rng, split) for _ in range(3 * count)]))[:count]
 
 
 def record(rng, split):
     """Fields of one to three persons, in lines, and a question about one."""
     test = split == "test"
     chosen = pick_some(rng, FIELDS, 2 + int(rng.random() * 3))
-    people = pick_some(rng, NAMES_TEST if test else NAMES, 1 + int(rng.random() * 2.5))
+    people = different(rng, split, 1 + int(rng.random() * 2.5))
     sep, colon = pick(rng, ((", ", ": "), ("\n", ": "), ("; ", " = "), (" | ", ": ")))
-    values = [[pick(rng, POOLS[f[1]][test]) for f in chosen] for _ in people]
+    values = [[from_pool(rng, split, f[1]) for f in chosen] for _ in people]
     text = (" / " if sep != "\n" and rng.random() < 0.3 else "\n\n" if sep == "\n" else "\n").join(
         sep.join([f"Name{colon}{p}"] + [f"{f[0]}{colon}{v}" for f, v in zip(chosen, row)]) for p, row in zip(people, values))
     i, j = int(rng.random() * len(people)), int(rng.random() * len(chosen))
-    row = next(r for r in RELATIONS if r[3] == chosen[j][2])
+    row = next(r for r in RELATIONS if r.answer == chosen[j][2])
     v = values[i][j]
-    answer = row[3].replace("a {v}", "an {v}") if row[4] == "job" and v[0] in "aeiou" else row[3]
-    question = pick(rng, row[2] if test and rng.random() < 0.6 else row[1]).format(n=people[i])
+    answer = article(row.answer, v, row.pool)
+    question = asking(rng, split, row, people[i])
     if not test and rng.random() < 0.2:
         question = ask_text(rng, split, question)
     expect = {"kind": "contains", "any": [v]}
@@ -278,43 +378,54 @@ def record(rng, split):
 MISSING = "The text does not say."
 
 
+def missing(rng, split, relations, facts, chosen, who):
+    """A question that the text leaves open, often one near to what it tells; or none."""
+    near = [r for r in relations if r.group == chosen.relation.group]
+    relation = pick(rng, near) if near and rng.random() < 0.6 else any_relation(rng, split, relations)
+    if sounds(chosen.relation) and rng.random() < 0.35:
+        relation = attribute(rng, split, False, chosen.relation)
+    if relation is chosen.relation:
+        relation = pick(rng, relations)
+    other = fact(rng, split, relation, pick(rng, who))
+    mixed = any([f.who == other.who and f.relation.group == "when" == other.relation.group and "month" in (f.relation.pool, relation.pool)
+                 for f in facts])
+    return None if mixed or any([f.key == other.key for f in facts]) else other
+
+
 def reading(rng, split):
     """A text of one to seven sentences about persons or places, and a question about it."""
     test = split == "test"
     if rng.random() < 0.09:
         return record(rng, split)
-    if rng.random() < 0.75:
-        relations, who = RELATIONS, pick_some(rng, NAMES_TEST if test else NAMES, 1 + int(rng.random() * 3))
-        if rng.random() < 0.25:
-            who[0] = pick(rng, CAPITAL[test])
+    if rng.random() < 0.7:
+        relations, who = RELATIONS, different(rng, split, 1 + int(rng.random() * 3))
     else:
         relations, who = PLACES, pick_some(rng, VENUES, 1 + int(rng.random() * 2.5))
+        if rng.random() < 0.3:
+            who[0] = (common if rng.random() < 0.6 else any_word)(rng, split)
     facts, sentences = passage(rng, split, relations, who)
     chosen = pick(rng, facts)
-    question, answer, v = chosen[1:4]
-    expect = {"kind": "contains", "any": [v], "not": [f[3] for f in facts if f is not chosen and not overlaps(f[3], answer)]}
-    thought = f"The text says: {chosen[0]}"
+    question, answer, v = asking(rng, split, chosen.relation, chosen.who), chosen.answer, chosen.value
+    expect = {"kind": "contains", "any": [v], "not": [f.value for f in facts if f is not chosen and not overlaps(f.value, answer)]}
+    thought = f"The text says: {chosen.sentence}"
     r = rng.random()
-    if r < 0.1:
-        other = fact(rng, split, relations, pick(rng, who))
-        if rng.random() < 0.5:
-            row = next(r for r in relations if r[3] == chosen[4][1])
-            other = fact(rng, split, [row], pick(rng, who))
-        if all(f[4] != other[4] for f in facts):
-            question, answer, thought = other[1], MISSING, "The text does not tell this."
+    if r < 0.13:
+        other = missing(rng, split, relations, facts, chosen, who)
+        if other:
+            question, answer, thought = asking(rng, split, other.relation, other.who), MISSING, "The text does not tell this."
             expect = {"kind": "contains", "any": ["does not say"]}
-    elif r < 0.18 and relations is RELATIONS and answer.startswith(chosen[4][0]):
-        rest = answer[len(chosen[4][0]):-1]
+    elif r < 0.19 and relations is RELATIONS and answer.startswith(chosen.who):
+        rest = answer[len(chosen.who):-1]
         question = "Whose" + rest[2:] + "?" if rest.startswith("'s") else "Who" + rest + "?"
-        expect = {"kind": "contains", "any": [chosen[4][0]], "not": [w for w in who if w != chosen[4][0] and not overlaps(w, answer)]}
+        expect = {"kind": "contains", "any": [chosen.who], "not": [w for w in who if w != chosen.who and not overlaps(w, answer)]}
     elif r < 0.27 and relations is RELATIONS:
         right = rng.random() < 0.5
-        v2 = v if right else pick(rng, POOLS[next(r[4] for r in relations if r[3] == chosen[4][1])][test])
-        yesno = is_it(chosen[4][0], answer.replace(v, v2) if v not in chosen[4][0] else "")
+        v2 = v if right else from_pool(rng, split, chosen.relation.pool)
+        yesno = is_it(chosen.who, answer.replace(v, v2) if v not in chosen.who else "")
         if yesno and (right or v2 not in text_of(facts)):
             question, word_ = yesno, "Yes" if right else "No"
-            if chosen[4][1].endswith("as a {v}."):
-                question = question.replace(" an ", " a ")
+            if chosen.relation.pool == "job":
+                question = question.replace(" an " + v2, " a " + v2)
                 question = question.replace(" a " + v2, " an " + v2) if v2[0] in "aeiou" else question
             answer = f"{word_}, {answer}"
             expect = {"kind": "all", "of": [word_, v]}
@@ -325,18 +436,18 @@ def reading(rng, split):
         head = pick(rng, ("{}", "{}", "You are a helpful assistant. {}", "Facts: {}", "Use these facts: {}", "Answer from this text: {}",
                           "What you know: {}", "Information: {}")).format(text)
         return done(rng, "reading", head, question, answer, expect, thought)
-    frame = pick(rng, FRAMES_TEST if test and rng.random() < 0.5 else FRAMES)
+    frame = ask(rng, split, FRAMES, FRAMES_TEST, 0.5, plain=True)
     if r < 0.33:
         d = done(rng, "reading", None, question, answer, expect, thought)
         d.messages[-1:] = [user(pick(rng, ("{}", "Remember this text: {}", "Read this: {}", "Here is a text: {}")).format(text)),
                            assistant("Okay, I have read it."), user(question)]
         first = pick(rng, facts)
         if first is not chosen and rng.random() < 0.6:
-            d.messages[-1:-1] = [user(ask_text(rng, split, first[1])), assistant(first[2])]
+            d.messages[-1:-1] = [user(ask_text(rng, split, asking(rng, split, first.relation, first.who))), assistant(first.answer)]
         return d
     if frame in LOWERED and question.split(" ", 1)[0] in OPENERS:
         question = question[0].lower() + question[1:]
-    if r > 0.96:
+    if r > 0.96 and chosen.relation.pool != "open":
         return done(rng, "reading", None, frame.format(t=text, q=question).lower(), answer, expect)
     return done(rng, "reading", None, frame.format(t=text, q=question), answer, expect, thought)
 

@@ -1,11 +1,13 @@
 """Answers as JSON: fields out of a sentence, lists, "key: value" lines, facts, true and false.
 
-One form always: `{"name": "Anna", "age": 31}`, keys in the order asked for. Held out for test: values (`catalogue_values`), the last
-sentence form of each field group, the wordings in the *_TEST tables, and every seventh of LABELS as a key.
+One form always: `{"name": "Anna", "age": 31}`, keys in the order asked for. Held out for test: values (`catalogue_values`), the
+sentences marked * in data/tools_sentences.txt, the wordings in the *_TEST tables, and every seventh of LABELS as a key.
 """
 import json
+import re
 
-from ..catalogue_values import TEXT, draw_number, made, pick, spoken
+from .. import noise
+from ..catalogue_values import DATA, TEXT, draw_number, invented, made, pick, spoken, word1
 from .arithmetic import held
 from ..dialogue import Dialogue, Reply, assistant, system, user
 from .tools import CAPITALS
@@ -15,24 +17,37 @@ SYSTEM = ["You answer in JSON.", "Always answer with JSON.", "Reply with JSON on
           "You are Fieldfare.", "Output JSON, nothing else.",
           "Your answers are JSON objects.", "You extract data as JSON.", "Answer only with valid JSON.",
           "You are a data extraction tool.", "JSON only, no prose."]
-SYSTEM_TEST = ["You give JSON back and no other text.", "Every reply is JSON."]
+SYSTEM_TEST = ["Your answers are JSON only.", "You answer with JSON objects, nothing else.", "Answer with valid JSON, no prose."]
 ASK = ["Give me JSON with {k}: {s}", "JSON with {k}: {s}", "Extract {k} as JSON: {s}", "Extract {k} as JSON from this text: {s}",
-       "Make a JSON object with {k}. {s}",
-       "{s} Give me {k} as JSON.", "{s} Turn this into JSON with the keys {k}.", "{s} Answer as JSON with {k}.",
-       "Return {k} as JSON: {s}", "{s}\nJSON with {k} please",
-       "Read this: {s} Now write {k} as JSON.", "I need {k} in JSON from this sentence: {s}", "Convert to JSON ({k}): {s}",
-       "{s} -> JSON with {k}",
-       "As JSON with the fields {k}: {s}", "Please extract {k} from the text below as a JSON object.\n{s}",
-       "Text: {s}\nKeys: {k}\nFormat: JSON",
+       "Make a JSON object with {k}. {s}", "{s} Give me {k} as JSON.", "{s} Turn this into JSON with the keys {k}.",
+       "{s} Answer as JSON with {k}.", "Return {k} as JSON: {s}", "{s}\nJSON with {k} please", "Read this: {s} Now write {k} as JSON.",
+       "I need {k} in JSON from this sentence: {s}", "Convert to JSON ({k}): {s}", "{s} -> JSON with {k}",
+       "As JSON with the fields {k}: {s}",
+       "Please extract {k} from the text below as a JSON object.\n{s}", "Text: {s}\nKeys: {k}\nFormat: JSON",
        "Parse this into JSON with {k}: {s}", "Write a JSON object with {k} for: {s}", "Pull {k} out of this and answer in JSON: {s}",
-       "to json, {k}: {s}",
-       "What are {k} in this text? Answer in JSON. {s}", "Fill a JSON object with {k}. Text: {s}", "json please, {k}\n{s}",
-       "{s}\n\nExtract {k}. Reply with JSON only.",
-       "Get me {k} from \"{s}\" as JSON", "Can you give {k} as JSON? {s}"]
-ASK_TEST = ["Produce JSON holding {k} out of: {s}", "{s} I would like {k} of that in JSON.", "Put {k} in a JSON object: {s}",
-            "Summarise as JSON, keys {k}: {s}"]
-BARE = ["Extract {k}: {s}", "{k}: {s}", "{s}\nFields: {k}", "Get {k} from: {s}", "{s} I need {k}.", "Read out {k}: {s}"]
-BARE_TEST = ["The fields {k} of this: {s}"]
+       "to json, {k}: {s}", "What are {k} in this text? Answer in JSON. {s}", "Fill a JSON object with {k}. Text: {s}",
+       "json please, {k}\n{s}",
+       "{s}\n\nExtract {k}. Reply with JSON only.", "Get me {k} from \"{s}\" as JSON", "Can you give {k} as JSON? {s}",
+       "Summarise as JSON, keys {k}: {s}", "Put {k} in a JSON object: {s}", "{s} I would like {k} of that in JSON.",
+       "Produce JSON holding {k} out of: {s}", "Take {k} out of this text and put them into JSON: {s}", "Text: {s} JSON keys: {k}.",
+       "Here is a text: {s} I want JSON with {k} from it.", "{s}\nPut {k} of this text into JSON.", "Keys {k}, format JSON, text: {s}",
+       "Find {k} in this text and write them as JSON: {s}", "JSON object, keys {k}, from this: {s}", "{k} as JSON please: {s}",
+       "Look at this sentence: {s} Give {k} of it in JSON.", "Create JSON with the keys {k} from the text: {s}",
+       "Read {k} out of: {s} Use JSON.",
+       "Build a JSON object that has {k}. The text is: {s}", "Use JSON for {k} here: {s}", "Show {k} as a JSON object: {s}",
+       "{s} Please answer with JSON that has the keys {k}.", "Return a JSON object with the keys {k} for this text: {s}",
+       "From \"{s}\" make JSON with {k}.", "{s}\n\nGive me a JSON object with {k}.", "I want {k} as JSON. {s}", "JSON ({k}) from: {s}",
+       "In JSON, what are {k} here? {s}", "Write {k} of this text in JSON: {s}", "With the keys {k}, turn this into JSON: {s}",
+       "Here: {s} Now JSON with {k}.", "Could you put {k} in JSON? {s}", "Make JSON of {k} in: {s}"]
+ASK_TEST = ["Put {k} of this sentence in a JSON object: {s}", "{s} I want {k} of that in JSON.",
+    "Make JSON with the keys {k} out of: {s}",
+            "Summarise this text as JSON with {k}: {s}", "Look at this text: {s} Extract {k} as JSON.",
+            "Please write {k} as a JSON object: {s}",
+            "Text: {s} Now return {k} as JSON.", "As a JSON object with the keys {k}: {s}", "Find {k} and answer in JSON: {s}"]
+BARE = ["Extract {k}: {s}", "{k}: {s}", "{s}\nFields: {k}", "Get {k} from: {s}", "{s} I need {k}.", "Read out {k}: {s}",
+    "Find {k}: {s}", "{s} Extract {k}.", "I need {k} from: {s}",
+        "Pull {k} out of: {s}", "Get {k}: {s}", "{s} Give me {k}."]
+BARE_TEST = ["Read {k} out of: {s}", "Extract {k} from: {s}"]
 
 
 def _int(low, high):
@@ -50,88 +65,44 @@ PETS = "dog cat parrot horse rabbit hamster turtle goat".split()
 
 
 def _of(values):
-    return lambda rng, test: pick(rng, values)
+    """One of the values, or any word."""
+    if len(values) < 8:
+        return lambda rng, test: pick(rng, values)
+    return lambda rng, test: pick(rng, values) if rng.random() < 0.6 else _open(rng, test)
 
 
-# A group: the fields with their values, and sentences that state all of them. The last sentence is for test.
-GROUPS = [
-    ({"name": TEXT["person"], "age": _int(4, 95), "city": TEXT["city"]},
-     ["{name} is {age} years old and lives in {city}.", "{name}, {age}, lives in {city}.", "In {city} lives {name}, who is {age}.",
-      "My friend {name} ({age}) is from {city}.",
-      "{name} is {age} and comes from {city}.", "Meet {name}, {age} years old, at home in {city}."]),
-    ({"name": TEXT["person"], "age": _int(18, 80), "job": _of(JOBS)},
-     ["{name} is a {age} year old {job}.", "{name} is {age} and works as a {job}.", "The {job} {name} is {age} years old.",
-      "{name}, {job}, {age}.",
-      "At the age of {age} {name} became a {job}."]),
-    ({"name": TEXT["person"], "email": TEXT["email"], "phone": TEXT["phone"]},
-     ["{name} can be reached at {email} or {phone}.", "Contact: {name}, {email}, {phone}.", "Write to {name} at {email} or call {phone}.",
-      "{name}: mail {email}, phone {phone}",
-      "The number of {name} is {phone} and the mail is {email}."]),
-    ({"product": TEXT["thing"], "price": _price, "quantity": _int(1, 60)},
-     ["We sold {quantity} of the {product} for {price} each.", "{quantity} x {product} at {price}",
-      "The {product} costs {price} and we have {quantity}.",
-      "Order: {quantity} times {product}, price {price}.", "I bought {quantity} of the {product}, {price} per piece."]),
-    ({"city": TEXT["city"], "temperature": _int(-20, 40), "condition": TEXT["cond"]},
-     ["It is {temperature} degrees and {condition} in {city}.", "{city}: {temperature} degrees, {condition}",
-      "The weather in {city} is {condition} at {temperature} degrees.",
-      "{city} has {temperature} degrees and it is {condition}.", "Today {city} is {condition} with {temperature} degrees."]),
-    ({"title": TEXT["book"], "author": TEXT["person"], "year": _int(1900, 2026)},
-     ["{title} was written by {author} in {year}.", "The book {title} by {author} is from {year}.", "{author} wrote {title} in {year}.",
-      "{title} ({author}, {year})",
-      "In {year} {author} published {title}."]),
-    ({"event": TEXT["event"], "date": TEXT["date"], "time": TEXT["clock"]},
-     ["The {event} is on {date} at {time}.", "{event}: {date}, {time}", "We have the {event} on {date}, {time}.",
-      "On {date} at {time} there is the {event}.",
-      "Do not miss the {event}, {date} at {time}."]),
-    ({"name": TEXT["person"], "pet": _of(PETS), "pet_name": TEXT["made"]},
-     ["{name} has a {pet} called {pet_name}.", "The {pet} of {name} is named {pet_name}.", "{name} owns the {pet} {pet_name}.",
-      "{pet_name} is the {pet} that lives with {name}."]),
-    ({"from": TEXT["city"], "to": TEXT["city"], "date": TEXT["date"]},
-     ["I fly from {from} to {to} on {date}.", "Flight {from} to {to}, {date}", "On {date} I travel from {from} to {to}.",
-      "The trip goes from {from} to {to} on {date}.",
-      "We leave {from} for {to} on {date}."]),
-    ({"order_id": lambda rng, test: pick(rng, ("A", "B", "ORD-", "X", "K-")) + TEXT["number"](rng, test), "customer": TEXT["person"],
-      "total": _price},
-     ["Order {order_id} by {customer} comes to {total}.", "{customer} has the order {order_id} with a total of {total}.",
-      "Order {order_id}: {customer}, {total}",
-      "The total of order {order_id} from {customer} is {total}."]),
-    ({"name": TEXT["person"], "sport": _of(SPORTS), "team": TEXT["made"]},
-     ["{name} plays {sport} for {team}.", "{name} is in the {sport} team {team}.", "In the team {team} {name} plays {sport}.",
-      "The {sport} team {team} has {name} in it."]),
-    ({"file": TEXT["file"], "line": _int(1, 900), "error": TEXT["error"]},
-     ["{file} line {line}: {error}", "There is an error in {file} on line {line}: {error}.", "{error} in {file}, line {line}",
-      "On line {line} of {file} we got {error}."]),
-    ({"country": lambda rng, test: made(rng, test).capitalize(), "population": _int(100000, 90000000), "language": TEXT["lang"]},
-     ["{country} has {population} people who speak {language}.", "In {country} {population} people live and the language is {language}.",
-      "{country}: {population} people, {language}", "People in {country} speak {language}; there are {population} of them."]),
-]
-GROUPS += [
-    ({"name": TEXT["person"], "score": _int(0, 100)}, ["{name} got {score} points.", "{name} has a score of {score}.",
-                                                       "The score of {name} is {score}.", "{name} reached {score}."]),
-    ({"item": TEXT["thing"], "color": TEXT["colour"], "price": _price},
-     ["The {color} {item} costs {price}.", "I have a {color} {item} for {price}.", "{item}, {color}, {price}",
-      "For {price} you get the {item} in {color}."]),
-    ({"hotel": TEXT["hotel"], "city": TEXT["city"], "nights": _int(1, 14)},
-     ["We stay {nights} nights at {hotel} in {city}.", "{hotel} in {city}, {nights} nights",
-      "In {city} we booked {hotel} for {nights} nights.",
-      "{nights} nights in {city} at {hotel} are booked."]),
-    ({"dish": TEXT["food"], "restaurant": TEXT["restaurant"], "rating": _int(1, 5)},
-     ["The {dish} at {restaurant} gets {rating} stars.", "I give the {dish} of {restaurant} {rating} stars.",
-      "{restaurant}: {dish}, {rating} stars",
-      "At {restaurant} we had {dish}, {rating} of 5."]),
-    ({"song": TEXT["song"], "artist": TEXT["artist"], "genre": TEXT["genre"]},
-     ["{song} by {artist} is a {genre} song.", "{artist} sings {song}, that is {genre}.", "The {genre} song {song} is by {artist}.",
-      "{song}: {artist}, {genre}"]),
-    ({"sender": TEXT["person"], "receiver": TEXT["person"], "amount": _price},
-     ["{sender} sent {amount} to {receiver}.", "{receiver} got {amount} from {sender}.", "{sender} paid {receiver} {amount}.",
-      "A payment of {amount} went from {sender} to {receiver}."]),
-    ({"room": TEXT["room"], "device": TEXT["device"], "state": lambda rng, test: pick(rng, ("on", "off"))},
-     ["The {device} in the {room} is {state}.", "In the {room} the {device} is {state}.", "{room}: {device} {state}",
-      "{state} is the {device} of the {room}."]),
-    ({"flight": TEXT["flightno"], "to": TEXT["city"], "gate": _int(1, 80)},
-     ["Flight {flight} to {to} leaves from gate {gate}.", "{flight} goes to {to}, gate {gate}.", "Gate {gate}: flight {flight} to {to}",
-      "To {to} take {flight} at gate {gate}."]),
-]
+def _open(rng, test):
+    return word1(rng, test) if rng.random() < 0.5 else invented(rng, test)
+
+
+def _proper(rng, test):
+    return invented(rng, test).capitalize()
+
+
+def _kind(text):
+    """The maker of the values of a kind as data/tools_sentences.txt names it."""
+    word, *options = text.split()
+    if word == "int":
+        return _int(int(options[0]), int(options[1]))
+    return KINDS_HERE.get(word) or TEXT[word]
+
+
+KINDS_HERE = {"job": _of(JOBS), "sport": _of(SPORTS), "pet": _of(PETS), "price": _price, "state": _of(["on", "off"]), "proper": _proper,
+              "orderid2": lambda rng, test: pick(rng, ("A", "B", "ORD-", "X", "K-")) + TEXT["number"](rng, test),
+              "country2": lambda rng, test: _proper(rng, test)}
+
+
+def _groups():
+    """(fields with the makers of their values, sentences for training, sentences for test) of data/tools_sentences.txt."""
+    lines = (DATA / "tools_sentences.txt").read_text(encoding="utf-8").splitlines()[1:]
+    out = []
+    for fields, train, test in zip(lines[::3], lines[1::3], lines[2::3]):
+        fields = {f.split(" ", 1)[0]: _kind(f.split(" ", 1)[1]) for f in fields.split(", ")}
+        out.append((fields, train.split(" | "), test.removeprefix("* ").split(" | ")))
+    return out
+
+
+GROUPS = _groups()
 LABELS = ("name age city job email phone product price quantity title author year color size status country id owner model weight category "
           "room total date count version language brand street level").split()
 LABELS_TRAIN = [k for i, k in enumerate(LABELS) if i % 7 != 3]
@@ -150,8 +121,14 @@ LINES = ["Convert to JSON:\n{s}", "Turn this into JSON:\n{s}", "{s}\nas JSON ple
          "I need this in JSON:\n{s}",
          "{s}\n-> JSON", "Please format as JSON:\n{s}", "Parse this to JSON:\n{s}", "make that json\n{s}",
          "Change this to a JSON object.\n{s}"]
-LINES_TEST = ["The JSON form of\n{s}", "Rewrite in JSON:\n{s}"]
-LISTS = {"colours": ["red", "blue", "green", "yellow", "black", "white"], "fruits": ["apple", "banana", "orange", "pear", "grape", "lemon"],
+LINES += ["The JSON form of\n{s}", "Rewrite in JSON:\n{s}", "Put these lines into JSON:\n{s}", "{s}\nPlease write this as JSON.",
+          "Give me these lines as a JSON object:\n{s}", "{s}\n\nGive me that in JSON.", "json:\n{s}", "Create JSON from this:\n{s}",
+          "Take these lines and make JSON:\n{s}", "{s}\nas a JSON object", "Return the lines as JSON:\n{s}", "Show this in JSON:\n{s}",
+          "{s}\nTurn that into JSON", "I want JSON for\n{s}", "Fields:\n{s}\nFormat: JSON", "Read the lines and answer in JSON:\n{s}"]
+LINES_TEST = ["Write these lines as JSON:\n{s}", "{s}\nMake a JSON object of this.", "Convert the following to JSON:\n{s}",
+              "I need these lines as a JSON object:\n{s}"]
+LISTS = {"colours": ["red", "blue", "green", "yellow", "black", "white"], "fruits": ["apple", "banana", "orange", "pear", "grape",
+    "lemon"],
          "animals": ["cat", "dog", "horse", "cow", "sheep", "goat"], "days of the week": ["Monday", "Tuesday", "Wednesday", "Thursday",
                                                             "Friday", "Saturday"],
          "months": ["January", "February", "March", "April", "May", "June"],
@@ -166,25 +143,41 @@ NAME_N = ["Give me {n} {x} as a JSON array", "a JSON list of {n} {x}", "{n} {x} 
           "List {n} {x} in JSON.",
           "JSON array with {n} {x} please", "write {n} {x} as a JSON list", "Tell me {n} {x} as a JSON array.",
           "I want {n} {x} in a JSON array", "Output {n} {x} as JSON."]
-NAME_N_TEST = ["Could I get {n} {x} as an array in JSON?", "Answer with a JSON array that has {n} {x}."]
+NAME_N += ["Make a JSON array of {n} {x}", "Answer with a JSON array of {n} {x}.", "Could I get {n} {x} in JSON?",
+    "{n} {x}, as a JSON array",
+           "I need a JSON array that has {n} {x}", "Return {n} {x} as a JSON list.", "Show me {n} {x} in a JSON array",
+           "which {n} {x} do you know? JSON array",
+           "In JSON, give me {n} {x}", "Give {n} {x} as an array in JSON", "Can you list {n} {x} as JSON?",
+           "Please name {n} {x} as a JSON array."]
+NAME_N_TEST = ["Could I get {n} {x} as a JSON array?", "I want a JSON list of {n} {x}.", "Return a JSON array with {n} {x}."]
 ARRAY = ["Turn this list into a JSON array: {s}", "JSON array of {s}", "Make a JSON array: {s}", "{s} as a JSON array",
          "{s} -> JSON list", "Write {s} as a JSON array.",
          "put these in a JSON array: {s}", "as JSON list: {s}", "List in JSON: {s}", "Convert {s} to a JSON array",
          "json array please: {s}", "I have {s}. Give me that as a JSON array."]
-ARRAY_TEST = ["A JSON array made of {s}", "Please array these up in JSON: {s}"]
+ARRAY += ["A JSON array of {s}", "I want a JSON array of {s}", "Make a JSON list of {s}", "Return {s} as a JSON array",
+    "Give me {s} as a JSON array",
+          "Put {s} in a JSON array", "{s}: as a JSON array please", "Here is a list: {s}. JSON array please", "this list as JSON: {s}",
+          "Please give these as a JSON list: {s}", "Show {s} as a JSON list", "Create a JSON array with {s}",
+          "Take {s} and make a JSON array"]
+ARRAY_TEST = ["I want {s} as a JSON array", "Please make a JSON list of {s}", "Convert this list to a JSON array: {s}"]
 FACT = ["Give the capital of {c} as JSON with country and capital", "{c} and its capital as JSON with country and capital",
         "JSON with country and capital for {c}",
         "What is the capital of {c}? Answer as JSON with country and capital.", "Write a JSON object with country and capital: {c}",
         "country and capital of {c} in JSON",
         "capital of {c}, as JSON with the keys country and capital", "Return JSON with country and capital for {c}."]
-FACT_TEST = ["For {c}, put country and capital in JSON."]
+FACT += ["JSON for {c}: country and capital", "I need country and capital of {c} as JSON",
+    "Which capital has {c}? JSON with country and capital",
+         "Put {c} and its capital in JSON with country and capital", "Make a JSON object with country and capital for {c}."]
+FACT_TEST = ["I need JSON with country and capital for {c}.", "Make JSON with country and capital of {c}"]
 TRUTH = [("Is {a} greater than {b}?", "greater", lambda a, b: a > b), ("Is {a} smaller than {b}?", "smaller", lambda a, b: a < b),
          ("Is {a} equal to {b}?", "equal", lambda a, b: a == b), ("Is {a} more than {b}?", "more", lambda a, b: a > b),
          ("Is {a} less than {b}?", "less", lambda a, b: a < b)]
 TRUTH_ASK = ["{q} Answer as JSON with {k} true or false.", "{q} JSON with the key {k}", "JSON with {k} (true or false): {q}",
              "{q} Reply with JSON, key {k}.",
              "Answer in JSON with {k}: {q}"]
-TRUTH_TEST = ["{q} Give a JSON object with the boolean {k}."]
+TRUTH_ASK += ["{q} Give me JSON with {k}.", "{q} Write a JSON object with {k}, true or false.", "{q} I want JSON with the key {k}.",
+              "JSON please, key {k}: {q}", "{q} (JSON, {k})", "Say it in JSON with {k}: {q}", "{q} Use the key {k} and JSON."]
+TRUTH_TEST = ["{q} Answer in JSON with the key {k}.", "Give me JSON with {k} true or false: {q}"]
 FLAGS = [("active", "The account of {n} is active.", "The account of {n} is not active."),
          ("open", "The shop {n} is open.", "The shop {n} is closed."),
          ("member", "{n} is a member.", "{n} is not a member."), ("paid", "{n} has paid.", "{n} has not paid yet."),
@@ -204,10 +197,9 @@ def _keys(rng, keys):
 
 
 def _sentence(rng, test):
-    fields, sentences = pick(rng, GROUPS)
+    fields, sentences, held = pick(rng, GROUPS)
     values = {k: f(rng, test) for k, f in fields.items()}
-    s = sentences[-1] if test else sentences[int(rng.random() * (len(sentences) - 1))]
-    s = s.format(**values)
+    s = pick(rng, held if test else sentences).format(**values)
     keys = list(fields)
     for i in range(len(keys) - 1, 0, -1):
         j = int(rng.random() * (i + 1))
@@ -228,8 +220,8 @@ def _sentence(rng, test):
 def _lines(rng, test):
     fields = {}
     while len(fields) < 2 or (len(fields) < 5 and rng.random() < 0.5):
-        k = pick(rng, LABELS if test else LABELS_TRAIN) if rng.random() < 0.85 else made(rng, test)
-        fields[k] = LABEL_KINDS[k](rng, test) if k in LABEL_KINDS else made(rng, test)
+        k = _label(rng, test)
+        fields[k] = LABEL_KINDS[k](rng, test) if k in LABEL_KINDS and rng.random() < 0.7 else _anything(rng, test)
     if rng.random() < 0.2:
         fields[pick(rng, ("active", "paid", "open", "valid", "admin"))] = rng.random() < 0.5
     mark, between = pick(rng, ((": ", "\n"), (": ", "\n"), (" = ", "\n"), ("=", "\n"), (": ", ", "), (": ", "; ")))
@@ -237,14 +229,35 @@ def _lines(rng, test):
     return pick(rng, LINES_TEST if test else LINES).format(s=s), fields, False
 
 
+STATES = ["the {k} is {v}", "{k} is {v}", "its {k} is {v}", "{k} {v}", "a {k} of {v}", "the {k} was {v}", "with {k} set to {v}",
+          "with the {k} {v}", "the {k} {v}", "my {k} is {v}", "{v} is the {k}", "{v} as {k}", "{k} = {v}", "we have the {k} {v}",
+          "it has the {k} {v}", "{v} is its {k}", "{k}: {v}", "our {k} is {v}", "the {k} should be {v}", "a {k} that is {v}"]
+STATES_TEST = ["its {k} was {v}", "with a {k} of {v}", "{v} was the {k}", "it has a {k} of {v}", "the {k} set to {v}"]
+
+
+def _label(rng, test):
+    r = rng.random()
+    if r < 0.4:
+        return pick(rng, LABELS if test else LABELS_TRAIN)
+    return _open(rng, test) if r < 0.85 else f"{_open(rng, test)}_{_open(rng, test)}" if r < 0.92 else made(rng, test)
+
+
+def _anything(rng, test):
+    r = rng.random()
+    if r < 0.35:
+        return int(10 ** (rng.random() * 5))
+    if r < 0.45:
+        return _price(rng, test)
+    return _proper(rng, test) if r < 0.6 else _open(rng, test) + " " + _open(rng, test) if r < 0.7 else made(rng, test)
+
+
 def _stated(rng, test):
     """Any keys at all: "The colour is red, the size is small and the pulim is 7."."""
     fields = {}
     while len(fields) < 1 or (len(fields) < 4 and rng.random() < 0.7):
-        k = pick(rng, LABELS if test else LABELS_TRAIN) if rng.random() < 0.6 else made(rng, test)
-        fields[k] = LABEL_KINDS[k](rng, test) if k in LABEL_KINDS else made(rng, test) if rng.random() < 0.6 else int(rng.random() * 1000)
-    form = "with {k} set to {v}" if test else pick(rng, ("the {k} is {v}", "{k} is {v}", "its {k} is {v}", "{k} {v}", "a {k} of {v}",
-                                                         "the {k} was {v}"))
+        k = _label(rng, test)
+        fields[k] = LABEL_KINDS[k](rng, test) if k in LABEL_KINDS and rng.random() < 0.7 else _anything(rng, test)
+    form = pick(rng, STATES_TEST if test else STATES)
     s = spoken([form.format(k=k, v=v) for k, v in fields.items()])
     keys = [k for k in fields if rng.random() < 0.75] or [k]
     if rng.random() < 0.4:
@@ -261,7 +274,10 @@ SAMPLE = ["Give me an example of a JSON object with {k}.", "write some JSON with
           "show me JSON that has {k}", "Can you write a JSON object with {k}?", "a sample JSON object with the keys {k}",
           "Invent a JSON object with {k}.",
           "I need a test JSON with {k}", "any JSON object with {k} please", "create JSON with {k}", "Generate a JSON object with {k}"]
-SAMPLE_TEST = ["Could you show a JSON sample having {k}?", "Some made-up JSON with {k}, please."]
+SAMPLE += ["Could you show me some JSON with {k}?", "Some JSON example with {k} please", "an example of JSON that has {k}",
+    "Example: JSON with {k}",
+           "Make a test JSON object with {k}", "Can you make up JSON with {k}?", "give me any JSON with {k}", "sample JSON, keys {k}"]
+SAMPLE_TEST = ["Could you make up a JSON object with {k}?", "Show me an example JSON with {k}.", "I need a sample JSON that has {k}"]
 
 
 def _example(rng, test):
@@ -286,9 +302,13 @@ def _array(rng, test):
     else:
         kind = pick(rng, ("item", "city", "person", "made", "colour", "thing", "file", "food"))
         items = list(dict.fromkeys(TEXT[kind](rng, test) for _ in range(n)))
+    if len(items) < 2:
+        return _array(rng, test)
     words = [str(i) for i in items]
-    s = pick(rng, (spoken(words), ", ".join(words), ", ".join(words), "\n".join(words), "\n- ".join([""] + words)))
-    return pick(rng, ARRAY_TEST if test else ARRAY).format(s=s), items, False
+    t = pick(rng, ARRAY_TEST if test else ARRAY)
+    lines = t.endswith("{s}") and rng.random() < 0.4
+    s = pick(rng, ("\n".join(words), "\n- ".join([""] + words)) if lines else (spoken(words), ", ".join(words), ", ".join(words)))
+    return t.format(s=s), items, False
 
 
 def _fact(rng, test):
@@ -317,14 +337,21 @@ def _records(rng, test):
     """Two or three people as an array of objects."""
     people = [(TEXT["person"](rng, test), 5 + int(rng.random() * 80)) for _ in range(2 + int(rng.random() * 2))]
     s = spoken([pick(rng, ("{} is {}", "{} ({})", "{} is {} years old")).format(*p) for p in people])
-    t = pick(rng, ("A JSON array of objects with name and age: {}.", "{}. Give me a JSON array with name and age.",
-                   "Extract all people with name and age as a JSON array: {}.",
-                   "As a JSON list with name and age: {}.", "{} - JSON array of name and age please")[:4] if not test else
-             ("{} - JSON array of name and age please",)).format(s)
+    t = pick(rng, RECORDS_TEST if test else RECORDS).format(s)
     return t, [{"name": n, "age": a} for n, a in people], False
 
 
-KINDS = [(0.36, _sentence), (0.48, _stated), (0.64, _lines), (0.71, _list_of), (0.8, _array), (0.84, _example), (0.88, _fact),
+RECORDS = ["A JSON array of objects with name and age: {}.", "{}. Give me a JSON array with name and age.",
+    "{}: JSON array of objects please, name and age",
+           "Extract all people with name and age as a JSON array: {}.", "As a JSON list with name and age: {}.",
+           "JSON array, name and age: {}",
+           "Make a JSON array with name and age of all people: {}.", "{} - JSON array of name and age please",
+           "Give me all people in a JSON array: {}.",
+           "Turn this into a JSON array of objects with name and age: {}.", "I want a JSON array with name and age of these people: {}",
+           "These people: {}. JSON array with name and age."]
+RECORDS_TEST = ["Give me a JSON array of objects with name and age: {}.", "{}. Make a JSON array with name and age.",
+                "All people with name and age in a JSON array: {}"]
+KINDS = [(0.34, _sentence), (0.52, _stated), (0.66, _lines), (0.72, _list_of), (0.8, _array), (0.84, _example), (0.88, _fact),
          (0.95, _truth), (1.0, _records)]
 EARLIER = [("Hello", "Hello! How can I help you?"), ("hi", "Hello! How can I help you?"), ("thanks", "You are welcome."),
            ("What is 3 + 4?", "3 + 4 = 7."),
@@ -335,6 +362,19 @@ def _thought(value):
     if isinstance(value, dict):
         return "The fields are " + ", ".join([f"{k} {v if isinstance(v, str) else dumps(v)}" for k, v in value.items()]) + "."
     return f"The array has {len(value)} entries."
+
+
+def _kept(value, text):
+    """What noise may not touch: the source sentence as a whole, found as all words beside keys and values, and every key."""
+    if not isinstance(value, dict):
+        return [text]
+    keep = list(value) + [str(v) for v in value.values()] + ["JSON", "json"]
+    return keep + [w for w in re.findall(r"[\w'-]+", text) if len(w) < 3 or w not in LOOSE]
+
+
+LOOSE = set("""give with extract from this text make object turn into keys answer return please read write need sentence convert
+fields below parse pull what fill reply only get can would like that take put them want find look create use show here
+could there the""".split())
 
 
 def json_answer(rng, split):
@@ -354,6 +394,8 @@ def json_answer(rng, split):
         text = (lead[0].upper() + lead[1:] if rng.random() < 0.6 else lead) + text[0].lower() + text[1:]
     elif rng.random() < 0.08:
         text = text[0].lower() + text[1:] if text.startswith(("Give", "Extract", "Make", "Return", "Convert", "Turn", "Write")) else text
+    if not test and rng.random() < 0.18:
+        text = noise.noisy(rng, text, _kept(value, text))
     messages.append(user(text))
     reasoning = _thought(value) if rng.random() < THINK else None
     return Dialogue("json_answer", messages, Reply(dumps(value), reasoning), {"kind": "json", "value": value}, [], reasoning is not None)
@@ -363,6 +405,6 @@ VERBS = ("Give", "Extract", "Make", "Return", "Convert", "Turn", "Write", "Parse
          "Produce")
 LEADS = ["please ", "hey, ", "hi, ", "could you ", "can you ", "can you please ", "I want you to ", "ok, ", "now ", "hello, please ",
          "I need you to ", "would you "]
-LEADS_TEST = ["be so kind and ", "one more: "]
+LEADS_TEST = ["hi, can you ", "ok, now ", "hello, could you "]
 SYSTEM_JSON = [s for s in SYSTEM if "JSON" in s]
 TASKS = {"json_answer": (12, json_answer)}

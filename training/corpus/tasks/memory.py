@@ -6,18 +6,22 @@ below; in tests two of three questions, and every question about things that wer
 from dataclasses import dataclass
 
 from ..dialogue import Dialogue, Reply, assistant, system, user
-from .arithmetic import NAMES, NAMES_TEST, NEUTRAL, chatter, pick, pick_some, rows, split_pool, style, wordings
-from .words import CAPITAL
+from ..noise import noisy
+from ..open_words import any_name, any_word, common, invented
+from .arithmetic import NAMES, NAMES_TEST, NEUTRAL, ask, chatter, expand_all, pick, pick_some, rows, split_pool, style, wordings
 
 POOLS = {kind: split_pool(text.split(", ")) for kind, text in rows("skills_memory.tsv")}
-POOLS["name"] = (NAMES * 4 + CAPITAL[False], NAMES_TEST * 4 + CAPITAL[True])
-POOLS["petname"] = (POOLS["pet"][0] * 12 + CAPITAL[False][:300], POOLS["pet"][1] * 12 + CAPITAL[True][:60])
-POOLS["place"] = (POOLS["city"][0] * 12 + CAPITAL[False][300:600], POOLS["city"][1] * 12 + CAPITAL[True][60:120])
+POOLS["name"] = (NAMES, NAMES_TEST)
+POOLS["petname"], POOLS["place"] = POOLS["pet"], POOLS["city"]
+POOLS["thing"] = tuple(["the " + w for w in side] for side in POOLS["item"])
+POOLS["open"] = POOLS["pet"]
 POOLS["age"] = split_pool([str(n) for n in range(6, 100)])
 POOLS["number"] = split_pool([str(n) for n in range(2, 200)])
 POOLS["few"] = split_pool([str(n) for n in range(2, 16)], 5)
-POOLS["time"] = split_pool([f"{h} o'clock" for h in range(5, 12)] +
-                           [f"half past {w}" for w in ("five", "six", "seven", "eight", "nine", "ten")])
+HOURS = "five six seven eight nine ten eleven".split()
+POOLS["time"] = split_pool([f"{h} o'clock" for h in range(5, 12)] + [f"{part} {w}" for w in HOURS for part in ("half past", "quarter to")] +
+                           [f"{h} {half}" for h in range(1, 13) for half in ("am", "pm")] +
+                           [f"{h}:{m:02d}" for h in range(5, 23) for m in (0, 15, 20, 30, 45, 50)])
 
 
 @dataclass
@@ -30,9 +34,32 @@ class Fact:
     answer: str
     missing: str
 
+    @property
+    def keep(self):
+        """What the answer says of the value must stay in the question."""
+        return [w for w in self.missing[:-1].split(" ")[5:] if len(w) > 2]
 
-def _fact(pool, tell, ask, test, answer, missing):
-    return Fact(pool, tell.split(" | "), ask.split(" | "), test.split(" | "), answer, f"You have not told me {missing}.")
+
+def _fact(pool, tell, asking, test, answer, missing):
+    test = expand_all(test.split(" | "))
+    return Fact(pool, expand_all(tell.split(" | ")), expand_all(asking.split(" | "), test), test, answer,
+                f"You have not told me {missing}.")
+
+
+# How a pool is opened: the chance that its value is not from the table, and what makes it.
+OPEN = {"name": (0.45, any_name), "petname": (0.55, any_name), "place": (0.5, any_name), "open": (1, any_word), "thing": (0.5, None),
+        **{kind: (0.4, None) for kind in ("food", "drink", "item", "hobby", "animal")}, "job": (0.3, None), "colour": (0.25, None)}
+
+
+def from_pool(rng, split, kind):
+    """A value of that kind: from its table, or any word in its place."""
+    rate, make = OPEN.get(kind, (0, None))
+    if rng.random() >= rate:
+        return pick(rng, POOLS[kind][split == "test"])
+    if make:
+        return make(rng, split)
+    w = (common if rng.random() < 0.55 else invented)(rng, split)
+    return f"{pick(rng, ('the', 'a', 'the', 'some'))} {w}" if kind == "thing" else w
 
 
 def _many(word):
@@ -49,8 +76,13 @@ def _favourite(pool, word, extra=""):
         f"Do you remember my favourite {word}? | "
         f"Do you know my favourite {word}? | Tell me my favourite {word}. | Which {word} is my favourite? | "
         f"Can you tell me my favourite {word}? | "
-        f"What's my favorite {word}? | my favourite {word}? | What {word} do I like most?",
-        f"Which {word} did I say I like best? | Can you recall my favourite {word}? | Name my favourite {word}.",
+        f"What's my favorite {word}? | my favourite {word}? | What {word} do I like most? | "
+        f"[Can|Could] you [tell me|say|name|recall|remind me] [what my favourite {word} is|which {word} I like best]? | "
+        f"[Please |][tell me|say|recall|remind me] [what my favourite {word} is|which {word} I like best|which is my favourite {word}]. | "
+        f"[What|Which] [did I say|have I told you|was it that I said] about my favourite {word}? | "
+        f"And [what was|what is|which is] it, my favourite {word}?",
+        f"Which {word} did I say I like best? | Can you recall my favourite {word}? | Name my favourite {word}. | "
+        f"Remind me of my favourite {word}.",
         f"Your favourite {word} is {{v}}.", f"your favourite {word}")
 
 
@@ -62,8 +94,13 @@ def _pet(word):
         f"What is my {word} called? | What is my {word}'s name? | What is the name of my {word}? | "
         f"Do you remember what my {word} is called? | "
         f"Do you remember the name of my {word}? | Tell me my {word}'s name. | How is my {word} called? | "
-        f"Do you know my {word}'s name? | name of my {word}?",
-        f"What do I call my {word}? | Can you recall the name of my {word}? | Which name does my {word} have?",
+        f"Do you know my {word}'s name? | name of my {word}? | "
+        f"[Can|Could] you [tell me|say|recall|remind me] [what my {word} is called|what name my {word} has]? | "
+        f"[Please |][tell me|say|recall|remind me] [what my {word} is called|what name my {word} has]. | "
+        f"[What|How] [did I say|have I told you] my {word} is called? | Which name [did I give|do I give] my {word}? | "
+        f"[And |So ][what|how] do I call [her|him|it], my {word}?",
+        f"What do I call my {word}? | Can you recall the name of my {word}? | Which name does my {word} have? | "
+        f"Remind me of the name of my {word}.",
         f"Your {word} is called {{v}}.", f"what your {word} is called")
 
 
@@ -74,8 +111,12 @@ def _relative(word):
         f"My {word} is {{v}}. | My {word} is named {{v}}.",
         f"What is my {word} called? | What is my {word}'s name? | What is the name of my {word}? | Who is my {word}? | "
         f"Do you remember my {word}'s name? | "
-        f"Tell me the name of my {word}. | Do you know what my {word} is called? | What's the name of my {word}?",
-        f"Can you recall what my {word} is called? | Which name does my {word} have? | Say the name of my {word}.",
+        f"Tell me the name of my {word}. | Do you know what my {word} is called? | What's the name of my {word}? | "
+        f"[Can|Could] you [tell me|say|recall|remind me] [who my {word} is|what name my {word} has]? | "
+        f"[Please |][tell me|say|recall|remind me] [what my {word} is called|who my {word} is]. | "
+        f"[What|How] [did I say|have I told you] my {word} is called? | [What|Which] [is|was] the name that my {word} has?",
+        f"Can you recall what my {word} is called? | Which name does my {word} have? | Say the name of my {word}. | "
+        f"How did I say that my {word} is called?",
         f"Your {word} is called {{v}}.", f"what your {word} is called")
 
 
@@ -97,7 +138,7 @@ NOTE = ["Okay, I will remember that."]
 
 
 def value(rng, split, fact):
-    return pick(rng, POOLS[fact.pool][split == "test"])
+    return from_pool(rng, split, fact.pool)
 
 
 def said(fact, v):
@@ -106,9 +147,11 @@ def said(fact, v):
     return text.replace("as a " + v, "as an " + v) if fact.pool == "job" and v[0] in "aeiou" else text
 
 
-def told(rng, fact, v):
+def told(rng, fact, v, noise=False):
     """The user's sentence that tells the value."""
     text = pick(rng, fact.tell)
+    if noise and rng.random() < 0.15:
+        text = noisy(rng, text, fact.keep)
     if fact.pool == "job" and v[0] in "aeiou":
         text = text.replace("a {v}", "an {v}")
     if text.startswith("{v}"):
@@ -133,7 +176,7 @@ def acknowledged(fact, v):
 
 
 def asked(rng, split, fact, rate=0.67):
-    return style(rng, pick(rng, fact.test if split == "test" and rng.random() < rate else fact.ask))
+    return ask(rng, split, fact.ask, fact.test, rate, keep=fact.keep)
 
 
 def opening(rng):
@@ -173,7 +216,7 @@ def recall(rng, split):
         key = wanted[i]
         if i + 1 < len(wanted) and rng.random() < 0.35:
             other = wanted[i + 1]
-            first = told(rng, FACTS[key], values[key])
+            first = told(rng, FACTS[key], values[key], split == "train")
             if first[-1] == ".":
                 second = told(rng, FACTS[other], values[other])
                 together = key == "name" and rng.random() < 0.5 and second[0] == "I" and second[1] in " '"
@@ -182,7 +225,7 @@ def recall(rng, split):
                 messages += [user(text), assistant(ack)]
                 i += 2
                 continue
-        messages += [user(told(rng, FACTS[key], values[key])), assistant(acknowledged(FACTS[key], values[key]))]
+        messages += [user(told(rng, FACTS[key], values[key], split == "train")), assistant(acknowledged(FACTS[key], values[key]))]
         i += 1
         talk(rng, messages, 1)
         if rng.random() < 0.08:
@@ -210,7 +253,7 @@ def acknowledge(rng, split):
     talk(rng, messages, 1)
     key = pick(rng, KEYS) if rng.random() < 0.8 else pick(rng, KIN)
     v = value(rng, split, FACTS[key])
-    messages.append(user(told(rng, FACTS[key], v)))
+    messages.append(user(told(rng, FACTS[key], v, split == "train")))
     return done(rng, messages, acknowledged(FACTS[key], v), {"kind": "contains", "any": [v]}, f"The user tells me this: {v}.")
 
 
@@ -224,7 +267,7 @@ def correct(rng, split):
         new = value(rng, split, fact)
     messages += [user(told(rng, fact, old)), assistant(acknowledged(fact, old))]
     talk(rng, messages, 1)
-    text = told(rng, fact, new)
+    text = told(rng, fact, new, False)
     fix = pick(rng, FIX)
     if text[:2] in ("My", "Th", "We", "You", "Re", "Pl") and fix[-5] in ",:":
         text = text[0].lower() + text[1:]
@@ -243,7 +286,7 @@ def people(rng, split):
     """Several relatives told of in one turn; one is asked for."""
     messages = opening(rng)
     kin = pick_some(rng, KIN, 2 + int(rng.random() * 2))
-    names = pick_some(rng, POOLS["name"][split == "test"], len(kin))
+    names = list(dict.fromkeys(from_pool(rng, split, "name") for _ in range(12)))[:len(kin)]
     sentences = [f"my {k} {w} {n}" for k, n, w in zip(kin, names, ["is called", pick(rng, ("is called", "is", "is named")), pick(rng,
                                                             ("is called", "is"))])]
     text = pick(rng, (" and ", ", and ", ". ", ", ")).join(sentences) + "."
@@ -266,13 +309,11 @@ LISTS = ["list", "list", "shopping list", "shopping list", "packing list", "to-d
 
 def keep_list(rng, split):
     """A list that is extended and asked for; every reply of the assistant shows it in full."""
-    test = split == "test"
     messages = opening(rng)
-    kind = pick(rng, LISTS)
-    pool = POOLS["item"][test]
-    items = pick_some(rng, pool, 1 + int(rng.random() * 3))
+    kind = pick(rng, LISTS) if rng.random() < 0.6 else f"{(common if rng.random() < 0.7 else invented)(rng, split)} list"
+    items = list(dict.fromkeys(from_pool(rng, split, "item") for _ in range(12)))[:1 + int(rng.random() * 3)]
     listed = items[0] if len(items) == 1 else ", ".join(items) if rng.random() < 0.6 else ", ".join(items[:-1]) + " and " + items[-1]
-    messages.append(user(style(rng, pick(rng, START)).format(k=kind, i=listed)))
+    messages.append(user(ask(rng, split, START).format(k=kind, i=listed)))
     gone = []
     for _ in range(1 + int(rng.random() * 3)):
         messages.append(assistant(f"Your {kind}: {', '.join(items)}."))
@@ -280,19 +321,19 @@ def keep_list(rng, split):
         if len(items) > 2 and rng.random() < 0.25:
             item = items.pop(int(rng.random() * len(items)))
             gone.append(item)
-            text = pick(rng, DROP_TEST if test and rng.random() < 0.5 else DROP)
+            text = ask(rng, split, DROP, DROP_TEST, 0.5)
         else:
-            item = pick(rng, pool)
+            item = from_pool(rng, split, "item")
             while item in items or item in gone:
-                item = pick(rng, pool)
+                item = from_pool(rng, split, "item")
             items = items + [item]
-            text = pick(rng, EXTEND_TEST if test and rng.random() < 0.5 else EXTEND)
-        messages.append(user(style(rng, text).format(i=item, k=kind)))
+            text = ask(rng, split, EXTEND, EXTEND_TEST, 0.5)
+        messages.append(user(text.format(i=item, k=kind)))
     if messages[-1]["role"] == "assistant" or rng.random() < 0.6:
         if messages[-1]["role"] == "user":
             messages.append(assistant(f"Your {kind}: {', '.join(items)}."))
         talk(rng, messages, 2)
-        messages.append(user(style(rng, pick(rng, SHOW_TEST if test and rng.random() < 0.6 else SHOW)).format(k=kind)))
+        messages.append(user(ask(rng, split, SHOW, SHOW_TEST).format(k=kind)))
     return done(rng, messages, f"Your {kind}: {', '.join(items)}.", {"kind": "all", "of": items, "not": [g for g in gone
                                                             if g not in items]})
 

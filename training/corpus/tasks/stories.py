@@ -1,10 +1,10 @@
 """Short stories, poems of four lines, and stories to go on with, from small grammars; what the user names must occur.
 
-Held out: a seventh of the heroes' names, animals, places and objects (tests use only those) and request wordings (`*_TEST`,
-three tests of five; always where the request names nothing).
+Held out: a seventh of the heroes' names, animals, places and objects (tests use only those), common and invented words in their place, and
+request wordings (`*_TEST`, three tests of five; always where the request names nothing).
 """
-from .arithmetic import NAMES, NAMES_TEST, finish, pick, rows, split_pool, style, wordings
-from .words import CAPITAL
+from ..open_words import any_name, any_word, common
+from .arithmetic import NAMES, NAMES_TEST, ask, finish, pick, rows, split_pool, wordings
 
 POOLS = {kind: split_pool(text.split(", ")) for kind, text in rows("skills_stories.tsv")}
 
@@ -25,7 +25,7 @@ ON = ("island", "ship", "farm")
 
 
 def a(word):
-    return ("an " if word[0] in "aeio" or word.startswith("um") else "a ") + word
+    return ("an " if word[0] in "aeioAEIO" or word.startswith("um") else "a ") + word
 
 
 def tale(rng, split, hero, being, kind, place, thing):
@@ -47,12 +47,17 @@ def tale(rng, split, hero, being, kind, place, thing):
     return [s[0].upper() + s[1:] for s in out]
 
 
+def thing_of(rng, split):
+    """An object; at times any word in its place."""
+    return pick(rng, POOLS["object"][split == "test"]) if rng.random() < 0.65 else pick(rng, (common, any_word))(rng, split)
+
+
 def cast(rng, split):
     test = split == "test"
-    hero = pick(rng, CAPITAL[test] if rng.random() < 0.2 else NAMES_TEST if test else NAMES)
-    kind = pick(rng, POOLS["animal"][test])
+    hero = any_name(rng, split) if rng.random() < 0.45 else pick(rng, NAMES_TEST if test else NAMES)
+    kind = pick(rng, POOLS["animal"][test]) if rng.random() < 0.65 else pick(rng, (common, any_word))(rng, split)
     being = a((pick(rng, POOLS["trait"][0]) + " " if rng.random() < 0.7 else "") + kind)
-    return hero, being, kind, pick(rng, POOLS["place"][test]), pick(rng, POOLS["object"][test])
+    return hero, being, kind, pick(rng, POOLS["place"][test]), thing_of(rng, split)
 
 
 def wish(rng, hero, being, kind, place, thing):
@@ -79,25 +84,24 @@ def wish(rng, hero, being, kind, place, thing):
 
 
 def stories(rng, split):
-    test = split == "test"
     r = rng.random()
     if r < 0.27:
         return poem(rng, split)
     hero, being, kind, place, thing = cast(rng, split)
     if r < 0.35:
-        text = style(rng, pick(rng, ANY_TEST if test else ANY))
+        text = ask(rng, split, ANY, ANY_TEST, 1)
         return finish(rng, "stories", text, " ".join(tale(rng, "train", *cast(rng, "train"))), {"kind": "free", "min_words": 15},
                       "A short story with a hero.")
     if r < 0.5:
         story = tale(rng, split, hero, being, kind, place, thing)
         cut = 1 if rng.random() < 0.6 else 2
-        text = style(rng, pick(rng, GO_ON_TEST if test and rng.random() < 0.6 else GO_ON), loose=False).format(s=" ".join(story[:cut]))
+        text = ask(rng, split, GO_ON, GO_ON_TEST, loose=False).format(s=" ".join(story[:cut]))
         rest = " ".join(story[cut:])
         if hero not in rest:
             rest += f" And {hero} smiled."
         return finish(rng, "stories", text, rest, {"kind": "all", "of": [hero]}, f"The story of {hero} goes on.")
     wanted, must, being = wish(rng, hero, being, kind, place, thing)
-    text = style(rng, pick(rng, ASK_TEST if test and rng.random() < 0.6 else ASK)).format(x=wanted)
+    text = ask(rng, split, ASK, ASK_TEST).format(x=wanted)
     return finish(rng, "stories", text, " ".join(tale(rng, split, hero, being, kind, place, thing)), {"kind": "all", "of": must},
                   f"A short story with {' and '.join(must)}.")
 
@@ -106,8 +110,10 @@ def poem(rng, split):
     """Four lines, two pairs that rhyme; the subject occurs."""
     test = split == "test"
     r = rng.random()
-    if r < 0.6:
+    if r < 0.4:
         subject = pick(rng, SUBJECTS_TEST if test else SUBJECTS)
+    elif r < 0.6:
+        subject = pick(rng, (common, any_word))(rng, split)
     else:
         subject = pick(rng, POOLS["animal" if r < 0.85 else "object"][test])
     named = "music" if subject == "music" else "the " + subject
@@ -120,7 +126,7 @@ def poem(rng, split):
         second = pick(rng, COUPLETS if alive else THINGS)
     pair = [first, second] if rng.random() < 0.6 else [second, first]
     lines_ = [line.format(t=named, T=named[0].upper() + named[1:]) for couplet in pair for line in couplet]
-    text = style(rng, pick(rng, POEM_TEST if test and rng.random() < 0.6 else POEM)).format(x=asked)
+    text = ask(rng, split, POEM, POEM_TEST).format(x=asked)
     return finish(rng, "stories", text, "\n".join(x[0].upper() + x[1:] for x in lines_), {"kind": "all", "of": [subject]},
                   f"Four lines about {named}.")
 

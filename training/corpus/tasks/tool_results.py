@@ -3,7 +3,7 @@
 Held out for test: tools, wordings, values and names of generated tools as in `tools`; the follow-up wordings in *_TEST tables.
 """
 
-from .. import catalogue, catalogue_synth, tool_frame, tool_rounds
+from .. import catalogue, catalogue_synth, noise, tool_frame, tool_rounds
 from ..catalogue import thought
 from ..catalogue_values import TEXT, draw, pick
 from ..dialogue import Dialogue, Reply, assistant, called, result, user
@@ -11,16 +11,39 @@ from .tools import BOTH, THANKS, THANKS_TEST, calls_dialogue, two_calls
 
 THINK = 0.25
 AND = ["and {}?", "and for {}?", "what about {}?", "now {}", "and {}", "also {} please", "the same for {}", "how about {}?",
-       "{} too please", "{}?", "ok, and {}?",
-       "and what about {}?", "can you do {} as well?", "now the same for {}", "then {}"]
-AND_TEST = ["please do it for {} too", "next one is {}"]
+       "{} too please", "{}?", "ok, and {}?", "and what about {}?", "can you do {} as well?", "now the same for {}", "then {}",
+       "next one is {}", "the next one is {}", "next: {}", "next is {}", "please do it for {}", "do it for {} too", "do {} next",
+       "and now for {} please", "again, but {}", "again with {}", "once more for {}", "same again for {}", "and the same with {}",
+       "try {}",
+       "now try {}", "let us do {} next", "I also need {}", "I want the same for {}", "another one: {}", "one more: {}", "{} as well",
+       "{} next please", "good, now {}", "thanks, and {}?", "thank you, now {}", "and if it is {}?", "what if it is {}?",
+       "make it {} now",
+       "how is it for {}?", "could you do that for {}?", "please also do {}", "then the same for {} please", "{} is the next one",
+       "{}, please",
+       "and {} too?", "not only that, also {}"]
+AND_TEST = ["please do it for {} too", "now {} is the next one", "thanks, now the same for {}", "and please do {} as well",
+    "how about {} next?",
+            "can you do the same for {}?", "ok, next one is {}", "I need it for {} too"]
 LATER = ["and the {}?", "and what is the {}?", "what about the {}?", "what is its {}?", "tell me the {} too", "and its {}?",
-         "also the {} please", "the {}?"]
-LATER_TEST = ["I also want the {}", "does it say the {}?"]
+         "also the {} please", "the {}?", "does it say the {}?", "does it have a {}?", "does it also say the {}?", "I also want the {}",
+         "I want to know the {} too", "and which {} does it have?", "which {} is it?", "what {} does it have?",
+         "can I have the {} as well?",
+         "can you see the {}?", "do you see the {} there?", "is there a {}?", "what does it say for the {}?", "what {} does it say?",
+         "please say the {} as well", "give me the {} too", "now the {}", "now tell me its {}", "how about the {}?", "and the {} please",
+         "I need the {} as well", "what was the {}?", "what is the {} of it?", "ok, and the {}?", "thanks, and the {}?", "next, the {}",
+         "look again, what is the {}?", "do you know its {}?", "did it say the {}?", "was there a {}?", "the {} too please",
+         "and about the {}, what does it say?", "could I get the {} too?", "I forgot to ask for the {}", "what about its {}?",
+         "show the {} too"]
+LATER_TEST = ["I also need the {}", "does it say its {}?", "can I get the {} too?", "ok, what is the {} of it?",
+    "please tell me the {} as well",
+              "thanks, and what about the {}?", "what does it say about the {}?"]
 SEQUENCE = ["First {}. When that is done, {}", "{}. After that, {}", "first {}, after that {}", "{}. When you have done that, {}",
-            "Step one: {}. Step two: {}",
-            "1. {}\n2. {}"]
-SEQUENCE_TEST = ["start with this: {}. Once it is done, {}"]
+            "Step one: {}. Step two: {}", "1. {}\n2. {}", "First {}. Then {}", "start with this: {}. After that, {}",
+            "{}. Once that is done, {}",
+            "{}. When it is done, {}", "Begin with this: {}. Then {}", "do this first: {}. Then do this: {}", "First: {}. Second: {}",
+            "{}. Next step: {}", "{}. As soon as that is done, {}", "{}, and when you have done it, {}"]
+SEQUENCE_TEST = ["start with this: {}. When that is done, {}", "do this first: {}. After that, {}",
+    "Step one: {}. After that, step two: {}"]
 
 
 def _answer(task, messages, tools, answer, must, reasoning):
@@ -48,7 +71,7 @@ def _single(rng, test, opening):
 
 def _parallel(rng, test, opening):
     requests, text, calls, shown = two_calls(rng, test)
-    while not all(r.tool.says or r.tool.done or not r.tool.asks[0] for r in requests):
+    while not all(r.tool.says or r.tool.done or not r.tool.asks for r in requests):
         requests, text, calls, shown = two_calls(rng, test)
     results, answers, musts = [], [], []
     for i in range(2):
@@ -79,7 +102,9 @@ def _again(rng, test, opening):
     while value == a.args[a.names[p.key]]:
         shown, value = draw(rng, test, p.kind, p.options)
     args = {**a.args, a.names[p.key]: value}
-    q = pick(rng, AND_TEST if test else AND).format(shown)
+    shown = shown.lower() if rng.random() < 0.08 and shown == value and p.kind in ("city", "country", "person") else shown
+    args[a.names[p.key]] = shown if isinstance(value, str) else value
+    q = noise.maybe(rng, "test" if test else "train", pick(rng, AND_TEST if test else AND).format(shown), [shown], 0.12)
     q = q[0].upper() + q[1:] if rng.random() < 0.5 and q[0] != shown[0] else q
     messages = opening + [user(a.text), called([(a.name, a.args)]), result(text), assistant(answer), user(q)]
     think = thought(a.name, args, a.does) if rng.random() < THINK else None
@@ -123,7 +148,9 @@ def _later(rng, test, opening):
     first = f"The {key.replace('_', ' ')} of the {head}{fields[key]}."
     asked = keys[1 + int(rng.random() * (len(keys) - 1))]
     answer = f"The {asked.replace('_', ' ')} of the {head}{fields[asked]}."
-    q = pick(rng, LATER_TEST if test else LATER).format(asked.replace("_", " "))
+    spoken = asked.replace("_", " ")
+    q = noise.maybe(rng, "test" if test else "train", pick(rng, LATER_TEST if test else LATER).format(spoken), [spoken], 0.15)
+    q = q[0].upper() + q[1:] if rng.random() < 0.5 and q[0] != spoken[0] else q
     messages = opening + [user(a.text), called([(a.name, a.args)]), result(tool_rounds.written(rng, fields)), assistant(first), user(q)]
     think = f"The result of the tool says {asked} {fields[asked]}." if rng.random() < THINK else None
     return _answer("tool_result", messages, tool_rounds.tools(rng, test, [a], 1), answer, [str(fields[asked])], think)
@@ -153,14 +180,15 @@ def _sequence(rng, test, opening):
 
 
 MAIL = ["send an email to {} saying {}", "mail {} that {}", "write {} a mail: {}", "email {}: {}", "let {} know by mail that {}",
-        "drop {} an email saying {}"]
-MAIL_TEST = ["I want {} to get a mail that says {}"]
+        "drop {} an email saying {}", "send {} a mail that says {}", "write an email to {}: {}", "send {} an email with the text {}",
+        "I want to send {} a mail: {}", "please mail {}: {}", "write to {} by email: {}", "email {} and say {}", "send a mail to {}: {}"]
+MAIL_TEST = ["I want to write {} a mail that says {}", "please send an email to {} with the text {}", "write a mail to {} saying {}"]
 
 
 def _looked_up(rng, test, opening):
     """Mail to a person: first the contact is looked up, then the address of the result is used."""
     person, text = TEXT["person"](rng, test), TEXT["text"](rng, test)
-    find, send = (catalogue.declare(rng, catalogue.BY_KEY[k]) for k in ("find_contact", "send_email"))
+    find, send = (catalogue.declare(rng, catalogue.BY_KEY[k], test) for k in ("find_contact", "send_email"))
     properties = send[0]["function"]["parameters"]["properties"]
     to, body = send[3]["to"], send[3]["body"]
     for o in send[4]:

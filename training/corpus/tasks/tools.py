@@ -25,16 +25,16 @@ def missing_question(param):
     return f"Which {words} do you mean?"
 
 
-MISSING = [t for t in catalogue.TRAIN if t.miss[0]]
+MISSING = [t for t in catalogue.TRAIN if t.miss]
 PREFIXES = tuple(catalogue.BEFORE + catalogue.BEFORE_TEST)
-BOTH = ([t for t in catalogue.TRAIN if t.both[0]], [t for t in catalogue.TEST if t.both[0]])
+BOTH = ([t for t in catalogue.TRAIN if t.both], [t for t in catalogue.TEST if t.both])
 
 
 def tool_call(rng, split):
     test = split == "test"
     if rng.random() < 0.04:
         return _answered(rng, test)
-    a = tool_frame.ask(rng, test, 0.57)
+    a = tool_frame.ask(rng, test, 0.6 if test else 0.68)
     messages = tool_frame.opening(rng, test) + [user(a.text)]
     think = thought(a.name, a.args, a.does) if rng.random() < THINK else None
     return calls_dialogue("tool_call", messages, tool_frame.declared(rng, test, [a]), [(a.name, a.args)], think)
@@ -52,7 +52,9 @@ def _answered(rng, test):
     messages = tool_frame.opening(rng, test, 0) + [
         user(catalogue.wording(rng, test, pick(rng, t.miss[test]), {})), assistant(missing_question(a.names[p.key])),
         user(given if rng.random() < 0.6 else pick(rng, ("{} please", "{}, please", "I mean {}", "{}, thanks",
-                                                         "the one I mean is {}")).format(given))]
+                                                         "the one I mean is {}", "it is {}", "make it {}", "let us say {}",
+                                                         "{} of course", "ok, {}", "then {}",
+                                                         "{}, ok?", "take {}", "sorry, {}")[: 8 if test else 14]).format(given))]
     think = thought(a.name, a.args, a.does) if rng.random() < THINK else None
     return calls_dialogue("tool_call", messages, tool_frame.declared(rng, test, [a]), [(a.name, a.args)], think)
 
@@ -120,16 +122,18 @@ CAPITAL_ASK = ["what is the capital of {}?", "capital of {}?", "which city is th
                "name the capital of {}",
                "tell me the capital of {}", "the capital of {} is?", "do you know the capital of {}?", "{}'s capital?",
                "give me the capital of {}"]
-CAPITAL_TEST = ["what is {}'s capital city?", "which city is the seat of government and capital of {}?"]
+CAPITAL_TEST = ["what is {}'s capital?", "tell me which city is the capital of {}", "do you know which city is the capital of {}?"]
 SUM_ASK = ["what is {}?", "{}?", "how much is {}?", "{} = ?", "what's {}?", "tell me {}", "{} makes?", "do you know {}?", "{}"]
-SUM_TEST = ["please add this: {}", "the sum {} gives what?"]
+SUM_TEST = ["tell me what {} is", "do you know how much {} is?", "how much makes {}?"]
 GREET = ["hi", "hello", "hey", "hello there", "hi there", "hey!", "Hello!", "Hi!", "good day", "greetings", "hi, how are you?",
-         "hello assistant", "yo", "hallo"]
-GREET_TEST = ["hi again!", "hello my friend", "hey assistant"]
+         "hello assistant", "yo", "hallo", "hi assistant", "hey there", "my friend, hello", "hi my friend", "hello again",
+         "good day assistant", "hey, how are you?", "hello!!", "hey you"]
+GREET_TEST = ["hi again!", "hello my friend", "hey assistant", "hello you", "good day, my friend"]
 HELLO = "Hello! How can I help you?"
 THANKS = ["thanks", "thank you", "thanks a lot", "thank you very much", "great, thanks", "Thanks!", "perfect, thank you", "cheers",
-          "ok thanks", "many thanks"]
-THANKS_TEST = ["thanks so much", "lovely, thank you"]
+          "ok thanks", "many thanks", "thank you so much", "that was all, thanks", "good, thank you", "nice, thanks", "thanks again",
+          "lovely, thanks", "super, thank you", "thank you for that", "thanks, that helps", "thanks for the help"]
+THANKS_TEST = ["thanks so much", "lovely, thank you", "great, thank you very much", "thanks for that"]
 KNOWING = {"capital": {"web_search", "wikipedia", "get_population"}, "sum": {"calculate", "tip_calculator"}, "": set()}
 NO_TOOL = "I do not have a tool for that."
 

@@ -12,6 +12,7 @@ from .. import invented
 from ..dialogue import Dialogue, Reply, assistant, user
 from ..fact_phrasing import DIRECT, FOLLOW, NOUN, ask, asked, frame, opening, typed
 from ..fact_table import RELATIONS, forms, rows, sentence, with_article
+from ..noise import COMMON, maybe
 from .facts import CLAIM, CHECK_FRAMES
 
 PLAIN = "I do not know that. I am only a small demonstration model."
@@ -82,8 +83,12 @@ MINE_FORMS = {
     "my {}?",
               "Guess my {}.", "Do you remember my {}?", "What is my {} again?", "Please tell me my {}.", "I want to know my {}.",
               "Say my {}.",
-              "Could you find out my {}?", "What do you know about my {}?", "Have I told you my {}?"],
-    "test": ["Any idea about my {}?", "Would you know my {}?", "Remind me of my {}.", "My {}, what was it?"],
+              "Could you find out my {}?", "What do you know about my {}?", "Have I told you my {}?", "Any idea about my {}?",
+              "Would you know my {}?", "Remind me of my {}.",
+              "My {}, what was it?", "What was my {}?", "Do you have my {}?", "Did I tell you my {}?", "Did I say what my {} is?",
+              "My {} is what?",
+              "Find my {}.", "I need my {}.", "Can you remember my {}?", "Do you know what my {} is?", "Tell me what my {} is."],
+    "test": ["Can you tell me what my {} was?", "Do you remember what my {} is?", "I forgot what my {} is.", "My {}, do you know it?"],
 }
 
 
@@ -108,7 +113,7 @@ def invented_question(rng, split):
         name = rng.choice(("symbol", "color", "job", "invented", "opposite"))
         key = invented.word(rng, split)
         relation, key = RELATIONS[name], "the " + key if name in ("invented", "color") else key
-    return ask(rng, wording(rng, split), relation, unit_forms(key)), PLAIN
+    return ask(rng, wording(rng, split), relation, unit_forms(key), split), PLAIN
 
 
 def wording(rng, split):
@@ -123,6 +128,14 @@ def real_question(rng, split):
 
 def known_country(rng):
     return asked(rng, rng.choice(RELATIONS["capital"].facts))["k"]
+
+
+def common(rng, split):
+    """A common word that no fact has in it."""
+    while True:
+        word = rng.choice(COMMON)
+        if invented.reserved(word) == (split == "test") and not invented.near_known(word):
+            return word
 
 
 def either(rng, split):
@@ -143,43 +156,51 @@ def attribute_question(rng, split):
         text = rng.choice(TEXTS["attribute_q", split]).format(key)
         return typed(rng, frame(rng, DIRECT, sentence(text))), live_or_plain(text)
     text = rng.choice(TEXTS["attribute", inner]).format(key)
-    return typed(rng, frame(rng, NOUN[outer], text)), live_or_plain(text)
+    return typed(rng, maybe(rng, split, frame(rng, NOUN[outer], text), (key,))), live_or_plain(text)
 
 
 def trivia_question(rng, split):
     text = rng.choice(TEXTS["trivia", split])
     cities = RELATIONS["city_country"].facts
     filled = text.format(y=rng.randint(1400, 2035), p=invented.person(rng, split), c=rng.choice(cities).key, d=rng.choice(cities).key)
-    return typed(rng, frame(rng, DIRECT, filled)), live_or_plain(text)
+    return typed(rng, frame(rng, DIRECT, maybe(rng, split, filled))), live_or_plain(text)
 
 
 def topic_question(rng, split):
     form, topic = either(rng, split)
     topics = TEXTS["topic", topic]
-    text = sentence(rng.choice(TEXTS["topic_q", form]).format(rng.choice(topics), b=rng.choice(topics)))
+    one, two = rng.choice(topics), rng.choice(topics)
+    if rng.random() < 0.25:
+        one = common(rng, topic)
+    text = maybe(rng, split, sentence(rng.choice(TEXTS["topic_q", form]).format(one, b=two)), (one, two))
     return typed(rng, frame(rng, DIRECT, text)), PLAIN
 
 
 def how_to_question(rng, split):
     form, thing = either(rng, split)
-    return typed(rng, frame(rng, DIRECT, rng.choice(TEXTS["howto_q", form]).format(rng.choice(TEXTS["howto", thing])))), HELP
+    text = maybe(rng, split, rng.choice(TEXTS["howto_q", form]).format(rng.choice(TEXTS["howto", thing])))
+    return typed(rng, frame(rng, DIRECT, text)), HELP
 
 
 def object_question(rng, split):
     form, thing = either(rng, split)
     one, two = rng.choice(TEXTS["object", thing]), rng.choice(TEXTS["object", thing])
+    if rng.random() < 0.3:
+        one = common(rng, thing) if rng.random() < 0.6 else invented.word(rng, split)
     text = rng.choice(TEXTS["object_q", form]).format(o=one, a=with_article(one), b=with_article(two))
-    return typed(rng, frame(rng, DIRECT, sentence(text))), PLAIN
+    return typed(rng, frame(rng, DIRECT, sentence(maybe(rng, split, text, (one, two))))), PLAIN
 
 
 def word_question(rng, split):
     form, thing = either(rng, split)
-    return typed(rng, frame(rng, DIRECT, sentence(rng.choice(TEXTS["word_q", form]).format(rng.choice(TEXTS["word", thing]))))), PLAIN
+    asked_word = rng.choice(TEXTS["word", thing]) if rng.random() < 0.6 else invented.word(rng, split)
+    text = maybe(rng, split, rng.choice(TEXTS["word_q", form]).format(asked_word), (asked_word,))
+    return typed(rng, frame(rng, DIRECT, sentence(text))), PLAIN
 
 
 def why_question(rng, split):
     form, topic = either(rng, split)
-    return typed(rng, rng.choice(TEXTS["why_q", form]).format(rng.choice(TEXTS["why", topic]))), PLAIN
+    return typed(rng, maybe(rng, split, rng.choice(TEXTS["why_q", form]).format(rng.choice(TEXTS["why", topic])))), PLAIN
 
 
 def personal_text(rng, split):
@@ -190,12 +211,12 @@ def personal_text(rng, split):
 
 
 def personal_question(rng, split):
-    return typed(rng, frame(rng, DIRECT, sentence(personal_text(rng, split)))), PERSONAL
+    return typed(rng, frame(rng, DIRECT, sentence(maybe(rng, split, personal_text(rng, split))))), PERSONAL
 
 
 def listed(kind, reply, frames=DIRECT):
     def make(rng, split):
-        return typed(rng, frame(rng, frames, rng.choice(TEXTS[kind, split]))), reply
+        return typed(rng, frame(rng, frames, maybe(rng, split, rng.choice(TEXTS[kind, split])))), reply
     return make
 
 
@@ -205,7 +226,7 @@ ORDER = ["{}"] * 8 + ["Please {l}", "Can you do this: {}", "{} Please.", "Could 
 
 
 def order(rng, split):
-    text = rng.choice(TEXTS["action", split])
+    text = maybe(rng, split, rng.choice(TEXTS["action", split]), clauses=False)
     if text.startswith(("Let's", "What")):
         return typed(rng, text), ACTION
     return typed(rng, rng.choice(ORDER).format(text, l=text[0].lower() + text[1:])), ACTION
@@ -231,9 +252,9 @@ def check(rng, split):
     fact = dict(rng.choice(relation.facts).forms)
     fact["k"] = invented.title(rng, split) if relation.name == "author" else invented.country(rng, split)
     outer = wording(rng, split)
-    if relation.texts("check") and rng.random() < 0.5:
-        return typed(rng, frame(rng, CHECK_FRAMES[outer], rng.choice(relation.texts("check")).format_map(fact))), PLAIN
-    return typed(rng, frame(rng, CLAIM[outer], rng.choice(relation.texts("claim")).format_map(fact))), PLAIN
+    kind, frames = ("check", CHECK_FRAMES) if relation.texts("check") and rng.random() < 0.5 else ("claim", CLAIM)
+    text = frame(rng, frames[outer], rng.choice(relation.texts(kind)).format_map(fact))
+    return typed(rng, maybe(rng, split, text, (fact["k"], fact["v"]))), PLAIN
 
 
 MAKERS = [(32, invented_question), (14, real_question), (14, attribute_question), (13, trivia_question), (20, topic_question), (4,

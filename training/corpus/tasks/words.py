@@ -1,47 +1,25 @@
 """Work on words: lists of things, case, grammar, order, counting, spelling, replacing, rhymes, sayings, translations.
 
-Held out: templates (`*_TEST`) everywhere. By content also a seventh of the words, of the invented words, of the first names
-and of the nouns and verbs, but only where a word is copied unchanged (reverse, first and last, counting of words, replace,
-repeat, echo, sentences). A model cannot know the letters of a word that it never saw spelled, so spelling, upper and lower case,
-counting of letters and sorting use the same trained words (`KNOWN`, all real words of the pools, and `INVENTED`) in both splits:
-tests there take held-out templates and, for case and sorting, held-out combinations of words (`kept`). Lists, rhymes, sayings
-and translations hold out templates.
+Held out: templates (`*_TEST`) everywhere; they are new sentences of words that the training templates use. By content also words
+(`held_word` and a seventh of the small pools), invented words, names and nouns, but only where a word is copied unchanged (reverse,
+first and last, counting of words, replace, repeat, echo, sentences); more than half of them are from open generators.
+A model cannot know the letters of a word that it never saw spelled, so spelling and counting of letters use one table of short
+words (`SPELLED`), upper and lower case and sorting use the same trained words (`KNOWN`) in both splits: tests there take held-out
+templates and, for case and sorting, held-out combinations of words (`kept`). Verbs, lists, rhymes, sayings and translations
+hold out templates only.
 """
-import random
-
-from .arithmetic import NAMES, NAMES_TEST, NUMBER_WORDS, finish, lines, pick, pick_some, rows, split_pool, style, wordings
+from ..open_words import COMMON, any_word, common, invented
+from .arithmetic import NAMES, NUMBER_WORDS, ask, finish, lines, person, pick, rows, split_pool, wordings
 
 WORDS, WORDS_TEST = split_pool(lines("skills_words.txt"))
 
 
-RUDE = ["cock", "dick", "fuck", "fuk", "shit", "tit", "cum", "nig", "pis", "fag", "cunt", "slut", "ass", "sex", "kik", "nazi", "poo",
-        "wank", "twat", "gas"]
-
-
-def _invent(count):
-    """Invented words, always the same ones."""
-    rng = random.Random(11)
-    heads = "b br c ch d dr f fl g gl h j k kl l m n p pl qu r s sh st t tr v w y z".split()
-    tails = ["", "", "n", "r", "l", "m", "x", "ck", "sh", "nd", "t", "sk", "p"]
-    out = {}
-    while len(out) < count:
-        word = "".join(pick(rng, heads) + pick(rng, "aeiou") for _ in range(1 + int(rng.random() * 2.6))) + pick(rng, tails)
-        if 3 <= len(word) <= 9:
-            out[word] = None
-    known = set(WORDS + WORDS_TEST)
-    return [w for w in out if w not in known and not any(bad in w for bad in RUDE)]
-
-
-INVENTED, INVENTED_TEST = split_pool(_invent(4000))
-CAPITAL = {True: [w.capitalize() for w in INVENTED_TEST], False: [w.capitalize() for w in INVENTED]}
-
-
 def word(rng, split):
-    """Some word: mostly a real one, at times an invented one or a name in lower case."""
-    test = split == "test"
-    if rng.random() < 0.3:
-        return pick(rng, INVENTED_TEST if test else INVENTED)
-    return pick(rng, WORDS_TEST if test else WORDS)
+    """Some word: from a small pool, or a common one, or one from the open generators."""
+    r = rng.random()
+    if r < 0.25:
+        return pick(rng, WORDS_TEST if split == "test" else WORDS)
+    return common(rng, split) if r < 0.45 else invented(rng, split) if r < 0.6 else any_word(rng, split)
 
 
 def some_words(rng, split, low, high):
@@ -54,20 +32,14 @@ def some_words(rng, split, low, high):
     return out
 
 
-def person(rng, split):
-    """A first name, at times an invented one."""
-    test = split == "test"
-    return pick(rng, CAPITAL[test] if rng.random() < 0.12 else NAMES_TEST if test else NAMES)
-
-
-def fill(rng, split, train, test, loose=True, **parts):
+def fill(rng, split, train, test, loose=True, keep=(), **parts):
     """A template of the split in some style, filled in."""
-    return style(rng, pick(rng, test if split == "test" and rng.random() < 0.6 else train), loose).format(**parts)
+    return ask(rng, split, train, test, 0.6, loose, keep).format(**parts)
 
 
-def always(rng, split, train, test, **parts):
+def always(rng, split, train, test, keep=(), **parts):
     """As `fill`, for content that is all trained: tests use held-out templates only."""
-    return style(rng, pick(rng, test if split == "test" else train)).format(**parts)
+    return ask(rng, split, train, test, 1, keep=keep).format(**parts)
 
 
 def equal(*texts):
@@ -80,7 +52,7 @@ def within(*texts):
 
 def known(rng):
     """A word whose letters are trained: the same ones in both splits."""
-    return pick(rng, INVENTED if rng.random() < 0.2 else KNOWN)
+    return pick(rng, KNOWN)
 
 
 def kept(text):
@@ -161,9 +133,9 @@ def known_phrase(rng, split):
         return " ".join(known_words(rng, split, 2, 4))
     if r < 0.83:
         return pick(rng, NAMES)
-    text = sentence(rng, "train")[0].rstrip(".")
+    text = sentence(rng, "train", True)[0].rstrip(".")
     while kept(text) != (split == "test"):
-        text = sentence(rng, "train")[0].rstrip(".")
+        text = sentence(rng, "train", True)[0].rstrip(".")
     return text
 
 
@@ -183,7 +155,7 @@ def case(rng, split):
 # ---- grammar ----------------------------------------------------------------------------------------------------------
 
 NOUNS, NOUNS_TEST = split_pool(rows("skills_nouns.tsv"), 8)
-VERBS, VERBS_TEST = split_pool([(b, t, p, o.split(", ")) for b, t, p, o in rows("skills_verbs.tsv")], 9)
+VERBS = [(b, t, p, o.split(", ")) for b, t, p, o in rows("skills_verbs.tsv")]
 BEINGS = [n for n in ("dog cat horse cow teacher farmer doctor driver baker girl boy king queen child man woman "
                       "nurse painter friend lady robot bear "
                       "monkey fox wolf rabbit").split()]
@@ -194,40 +166,49 @@ ADJECTIVES = ("big small old new red blue green cold warm happy sad quiet loud c
 # Every real word of the pools, in a fixed order; what is made of several words is left out.
 KNOWN = list(dict.fromkeys(
     w for w in WORDS + WORDS_TEST + BEINGS + BEINGS_TEST + ADJECTIVES + [w for n in NOUNS + NOUNS_TEST for w in n] +
-    [w for v in VERBS + VERBS_TEST for w in (*v[:3], *" ".join(v[3]).split())] if w.isalpha() and len(w) > 1))
+    [w for v in VERBS for w in (*v[:3], *" ".join(v[3]).split())] if w.isalpha() and len(w) > 1))
 
 
-def sentence(rng, split):
-    """(present, past, question, negation) of a simple sentence."""
+SPELLED = list(dict.fromkeys([w for w in KNOWN if len(w) <= 5] + [w for w in COMMON if len(w) <= 4]))[:400]
+
+
+def sentence(rng, split, plain=False):
+    """(present, past, question, negation) of a simple sentence; a plain one has trained words only."""
     test = split == "test"
     r = rng.random()
     if r < 0.3:
         noun, other = (pick(rng, NOUNS_TEST if test else NOUNS)[0], pick(rng, ADJECTIVES))
+        if not plain and rng.random() < 0.35:
+            noun = word(rng, split)
         s, start = "the " + noun, "The " + noun
         if rng.random() < 0.3:
-            s = start = person(rng, split)
+            s = start = pick(rng, NAMES) if plain else person(rng, split)
         return f"{start} is {other}.", f"{start} was {other}.", f"Is {s} {other}?", f"{start} is not {other}."
-    base, third, past, objects = pick(rng, VERBS_TEST if test and rng.random() < 0.7 else VERBS)
+    base, third, past, objects = pick(rng, VERBS)
     thing = pick(rng, objects)
+    if not plain and rng.random() < 0.4:
+        thing = pick(rng, ("the {}", "a new {}", "the old {}", "some {}s", "the {} again")).format(
+            word(rng, split) if rng.random() < 0.6 else pick(rng, NOUNS_TEST if test else NOUNS)[0])
     if r < 0.65:
-        s = start = person(rng, split)
+        s = start = pick(rng, NAMES) if plain else person(rng, split)
     else:
         noun = pick(rng, BEINGS_TEST if test else BEINGS)
         s, start = "the " + noun, "The " + noun
     return f"{start} {third} {thing}.", f"{start} {past} {thing}.", f"Does {s} {base} {thing}?", f"{start} does not {base} {thing}."
 
 
+KEPT = ("question", "past", "negat", "tense", "plural", "yesterday")
 
 
 def grammar(rng, split):
     r = rng.random()
     if r < 0.2:
         one, many = pick(rng, NOUNS + NOUNS_TEST)
-        text = always(rng, split, PLURAL, PLURAL_TEST, w=one)
+        text = always(rng, split, PLURAL, PLURAL_TEST, KEPT, w=one)
         return finish(rng, "words_grammar", text, f"The plural of {one} is {many}.", within(many), f"One {one}, two {many}.")
     if r < 0.27:
-        base, _, past, _ = pick(rng, VERBS + VERBS_TEST)
-        text = always(rng, split, PASTS, PASTS_TEST, w=base)
+        base, _, past, _ = pick(rng, VERBS)
+        text = always(rng, split, PASTS, PASTS_TEST, KEPT, w=base)
         return finish(rng, "words_grammar", text, f"The past tense of {base} is {past}.", within(past),
                       f"Today I {base}, yesterday I {past}.")
     now, past, asked, negated = sentence(rng, split)
@@ -236,23 +217,24 @@ def grammar(rng, split):
         (ASK, ASK_TEST, asked, "The verb goes to the front.") if r < 0.8 else (NEGATE, NEGATE_TEST, negated, "A not goes to the verb."))
     if rng.random() < 0.1:
         now = now[:-1]
-    return finish(rng, "words_grammar", fill(rng, split, train, test, s=now), answer, equal(answer), thought)
+    return finish(rng, "words_grammar", fill(rng, split, train, test, keep=KEPT, s=now), answer, equal(answer), thought)
 
 
 # ---- order ---------------------------------------------------------------------------------------------------------
 
 
-
 def order(rng, split):
     r = rng.random()
-    if r < 0.3:
+    if r < 0.28:
         words = some_words(rng, split, 2, 5)
         listed = pick(rng, (", ", ", ", " ")).join(words)
         answer = ", ".join(words[::-1])
         return finish(rng, "words_order", fill(rng, split, REVERSE, REVERSE_TEST, l=listed), answer, equal(answer),
                       f"The last word, {words[-1]}, comes first.")
-    if r < 0.62:
-        words = known_words(rng, split, 3, 5)
+    if r < 0.5:
+        words = known_words(rng, split, 3, 4)
+        while len({w[0] for w in words}) < len(words):
+            words = known_words(rng, split, 3, 4)
         listed = pick(rng, (", ", ", ", " ")).join(words)
         answer = ", ".join(sorted(words))
         thought = f"The first letters are {', '.join(w[0] for w in words)}."
@@ -271,8 +253,6 @@ def order(rng, split):
                   "A comma goes after each word but the last.")
 
 
-
-
 def count(rng, split):
     if rng.random() < 0.55:
         text = " ".join(some_words(rng, split, 2, 8)) if rng.random() < 0.6 else sentence(rng, split)[0]
@@ -280,7 +260,7 @@ def count(rng, split):
         thought = ", ".join(f"{w.rstrip('.')} {i + 1}" for i, w in enumerate(text.split(" "))) + "."
         asked = fill(rng, split, COUNTING, COUNTING_TEST, q=pick(rng, ('"{}"', '"{}"', "'{}'")).format(text), w=text)
         return finish(rng, "words_count", asked, f"There are {total} words.", {"kind": "number", "value": total}, thought)
-    w = known(rng)
+    w = pick(rng, SPELLED)
     asked = always(rng, split, LETTERS, LETTERS_TEST, q=quoted(rng, w), w=w)
     thought = ", ".join(f"{c} {i + 1}" for i, c in enumerate(w)) + "."
     return finish(rng, "words_count", asked, f"{w[0].upper()}{w[1:]} has {len(w)} letters.", {"kind": "number", "value": len(w)}, thought)
@@ -289,14 +269,14 @@ def count(rng, split):
 # ---- spelling, replacing, repeating ----------------------------------------------------------------------------------
 
 
-
 def spell(rng, split):
-    w = known(rng) if rng.random() < 0.8 else pick(rng, NAMES)
+    w = pick(rng, SPELLED)
     answer = "-".join(w)
     return finish(rng, "words_spell", always(rng, split, SPELL, SPELL_TEST, q=quoted(rng, w), w=w), answer, equal(answer),
                   f"The word is {w}, letter by letter.")
 
 
+REPEATED, REPEATED_TEST = ([t.replace("{n} times", "{n}") for t in table] for table in (REPEAT, REPEAT_TEST))
 
 
 def edit(rng, split):
@@ -314,9 +294,8 @@ def edit(rng, split):
     if r < 0.7:
         n = 2 + int(rng.random() * 4)
         said = ("twice", "three times", "four times", "five times")[n - 2] if rng.random() < 0.7 else f"{n} times"
-        template = pick(rng, REPEAT_TEST if split == "test" and rng.random() < 0.6 else REPEAT).replace("{n} times", "{n}")
         q = pick(rng, ('"{}"', '"{}"', "'{}'", "{}")).format(w)
-        text = style(rng, template).format(q=q, n=said)
+        text = ask(rng, split, REPEATED, REPEATED_TEST).format(q=q, n=said)
         return finish(rng, "words_edit", text, " ".join([w] * n), equal(" ".join([w] * n)), f"I say it {n} times.")
     return finish(rng, "words_edit", fill(rng, split, ECHO, ECHO_TEST, w=w, q=quoted(rng, w).replace("the text ", "")), w,
                   equal(w, w + "."),
@@ -325,13 +304,14 @@ def edit(rng, split):
 
 # ---- rhymes, sayings, translations ------------------------------------------------------------------------------------
 
+# Words that rhyme; the answer is always the first of its line, for that one itself the second.
 RHYMES = [line.split() for line in lines("skills_rhymes.txt")]
 
 
 def rhyme(rng, split):
     group = pick(rng, RHYMES)
-    i = int(rng.random() * len(group))
-    w, other = group[i], group[(i + 1) % len(group)]
+    w = pick(rng, group)
+    other = group[1] if w == group[0] else group[0]
     text = always(rng, split, RHYME, RHYME_TEST, w=w)
     return finish(rng, "words_rhyme", text, f"{other[0].upper()}{other[1:]} rhymes with {w}.", within(*[x for x in group if x != w]),
                   f"{w} and {other} sound alike at the end.",
@@ -351,6 +331,7 @@ def saying(rng, split):
 TRANSLATIONS = rows("skills_translations.tsv")
 
 
+FROM_NAMED = [t for t in FROM if "{l}" in t]
 # Words that are English too, or the same in two of the languages.
 AMBIGUOUS = ("pan pez table train chat main pain café sol no rot Kind lit rue gut Hand sal sel alt mar rue mer "
              "grand petit six dos tag Tag thé "
@@ -365,7 +346,7 @@ def translate(rng, split):
         text = always(rng, split, TO, TO_TEST, w=row[0], l=language)
         return finish(rng, "words_translate", text, f"The {language} word for {row[0]} is {foreign}.", within(foreign),
                       f"{row[0]} in {language} is {foreign}.", any_case=True)
-    template = [t for t in FROM if "{l}" in t] if foreign in AMBIGUOUS or foreign.lower() == row[0] else FROM
+    template = FROM_NAMED if foreign in AMBIGUOUS or foreign.lower() == row[0] else FROM
     text = always(rng, split, template, FROM_TEST, w=foreign, l=language)
     return finish(rng, "words_translate", text, f"The {language} word {foreign} means {row[0]}.", within(f"means {row[0]}"),
                   f"{foreign} is {language}.", any_case=True)
@@ -373,5 +354,5 @@ def translate(rng, split):
 
 TASKS = {"words_list": (4, make_list), "words_case": (3, case), "words_grammar": (4, grammar), "words_order": (4, order),
          "words_count": (2, count),
-         "words_spell": (2, spell), "words_edit": (4, edit), "words_rhyme": (2, rhyme), "words_saying": (2, saying),
+         "words_spell": (3, spell), "words_edit": (4, edit), "words_rhyme": (2, rhyme), "words_saying": (2, saying),
          "words_translate": (4, translate)}
