@@ -1,52 +1,176 @@
-//! Rates of `Kernels::matmul` on 704 x 2816 matrices of 4 bits, far more of them than any cache holds.
+//! Rates of the matrix products on 704 x 2816 matrices of 4 bits, far more of them than any cache holds, against the
+//! rate at which the same memory can be read.
 //!
-//! `cargo run --release -p fieldfare-kernels --example gemv [-- MATRICES [THREADS]]`; 1,000 matrices are 1.1 GB. Each
-//! line is one x row from tiles or source rows, or 8, 32 or 128 x rows over fewer matrices. Every matmul is timed;
-//! shown are the median and the fastest tenth (on a busy machine: those that ran undisturbed). GB/s counts weights,
-//! scales and biases once a matmul.
+//! `cargo run --release -p fieldfare-kernels --example gemv [-- MATRICES [ISA]]`; 1,000 matrices are 1.1 GB. For huge
+//! pages where the system gives them on request only: `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
+//!
+//! Everything with one row of activations is measured in turns, a batch of matrices each, so that all see the same
+//! moods of the machine; shown are medians: GB/s of weights, scales and biases, and the median of each turn's ratio
+//! to that turn's streaming read. Several rows: GMAC/s, a matrix at a time, the median and the fastest tenth.
 
-use fieldfare_kernels::{AlignedBuf, Isa, Kernels, Pool, QuantData, QuantMatrix, isas, tile};
+use fieldfare_kernels::{
+    Acts, AlignedBuf, Isa, Kernels, Planes, Pool, QuantData, QuantMatrix, ShapeError, isas, tile,
+};
 use std::time::Instant;
 
 const ROWS: usize = 704;
 const COLS: usize = 2816;
+const M_MAX: usize = 128;
+/// Matrices that a turn of one kernel takes.
+const BATCH: usize = 8;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Stream,
+    Float,
+    Integer(Planes),
+}
+
+struct Bench<'a> {
+    kernels: &'static Kernels,
+    pool: Pool,
+    data: &'a [u8],
+    x: Vec<f32>,
+    y: Vec<f32>,
+    acts: [Acts; 2],
+    sum: u64,
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let matrices: usize = args.next().map_or(Ok(500), |a| a.parse())?;
-    let threads: usize = args.next().map_or(Ok(1), |a| a.parse())?;
-    let bytes = ROWS / 16 * tile::panel_bytes(COLS);
-    let mut data = AlignedBuf::zeroed(matrices.max(1) * bytes, 2 << 20)?;
+    let only: Option<Isa> = args.next().map(|a| a.parse()).transpose()?;
+    let mut data = AlignedBuf::zeroed(matrices.max(BATCH) * bytes(), 2 << 20)?;
     fill(data.as_mut_slice());
-    let x: Vec<f32> = (0..128 * COLS).map(|i| (i % 17) as f32 - 8.0).collect();
-    let mut y = vec![0.0; 128 * ROWS];
-    let pool = Pool::new(threads);
-    println!("{matrices} matrices of {ROWS} x {COLS}, {} threads", pool.threads());
-    for isa in isas() {
-        let Some(kernels) = Kernels::for_isa(isa) else { continue };
-        for (layout, m_rows) in
-            [("tiles", 1), ("rows", 1), ("tiles", 8), ("rows", 8), ("tiles", 32), ("tiles", 128)]
-        {
-            // The scalar oracle calls a function for each multiply-add: a few matrices tell enough.
-            let count =
-                if isa == Isa::Scalar { 8 / m_rows } else { matrices / m_rows.min(8) }.clamp(1, matrices);
-            let mut times = Vec::with_capacity(count);
-            for matrix in data.as_slice().chunks_exact(bytes).take(count) {
-                let w = view(matrix, layout == "tiles")?;
-                let start = Instant::now();
-                kernels.matmul(&pool, &w, &x[..m_rows * COLS], m_rows, &mut y[..m_rows * ROWS]);
-                times.push(start.elapsed().as_secs_f64());
+    for threads in [1, 2] {
+        for isa in isas() {
+            if only.map_or(isa == Isa::Scalar, |only| only != isa) {
+                continue; // the scalar oracle only when asked for by name
             }
-            times.sort_by(f64::total_cmp);
-            let rates = |t: f64| ((m_rows * ROWS * COLS) as f64 / t / 1e9, bytes as f64 / t / 1e9);
-            let ((median, _), (macs, gb)) = (rates(times[count / 2]), rates(times[count / 10]));
-            println!(
-                "{isa:>7} {layout:>5} {m_rows:>3} x rows: median {median:7.2}, fast {macs:7.2} GMAC/s {gb:6.2} GB/s"
-            );
+            let Some(kernels) = Kernels::for_isa(isa) else { continue };
+            let x: Vec<f32> = (0..M_MAX * COLS).map(|i| (i * 7 % 17) as f32 - 8.3).collect();
+            let acts = [Acts::new(), Acts::new()];
+            let pool = Pool::new(threads);
+            let data = data.as_slice();
+            let mut bench = Bench { kernels, pool, data, x, y: vec![0.0; M_MAX * ROWS], acts, sum: 0 };
+            println!("-- {isa}, {threads} thread(s), {matrices} matrices of {ROWS} x {COLS}");
+            bench.quantize();
+            bench.single()?;
+            bench.several()?;
+            println!("   (sums {} {})", bench.y.iter().sum::<f32>(), bench.sum);
         }
     }
-    println!("(last sum {})", y.iter().sum::<f32>());
     Ok(())
+}
+
+impl Bench<'_> {
+    fn quantize(&mut self) {
+        for (planes, acts) in [Planes::One, Planes::Two].into_iter().zip(&mut self.acts) {
+            let mut times: Vec<f64> = (0..20)
+                .map(|_| timed(|| self.kernels.quantize_acts(&self.pool, &self.x, M_MAX, COLS, planes, acts)))
+                .collect();
+            let rate = self.x.len() as f64 / median(&mut times) / 1e9;
+            println!("   quantize {planes:?}: {rate:5.2} G activations/s");
+        }
+    }
+
+    /// One row of activations, in turns.
+    fn single(&mut self) -> Result<(), ShapeError> {
+        let kinds = [
+            ("streaming read", "", Kind::Stream),
+            ("f32", "tiles", Kind::Float),
+            ("int8 one plane", "tiles", Kind::Integer(Planes::One)),
+            ("int8 two planes", "tiles", Kind::Integer(Planes::Two)),
+            ("int8 one plane", "rows", Kind::Integer(Planes::One)),
+            ("int8 two planes", "rows", Kind::Integer(Planes::Two)),
+        ];
+        let turns = (self.data.len() / bytes() / BATCH).max(12);
+        let mut times = vec![Vec::with_capacity(turns); kinds.len()];
+        for turn in 0..turns {
+            for (i, &(_, layout, kind)) in kinds.iter().enumerate() {
+                // Far from the last turn's matrices, and a different kind for each place over time.
+                let batch = turn * (kinds.len() + 1) + i;
+                times[i].push(timed_result(|| self.batch(batch, layout, kind, 1))?);
+            }
+        }
+        let stream = times[0].clone();
+        for ((name, layout, _), times) in kinds.iter().zip(&mut times) {
+            let mut ratios: Vec<f64> = stream.iter().zip(times.iter()).map(|(s, t)| s / t).collect();
+            let gb = (BATCH * bytes()) as f64 / median(times) / 1e9;
+            let ratio = median(&mut ratios);
+            println!("   {name:>15} {layout:>5}: {gb:6.2} GB/s, {ratio:5.3} of streaming");
+        }
+        Ok(())
+    }
+
+    /// Several rows of activations.
+    fn several(&mut self) -> Result<(), ShapeError> {
+        for (name, kind) in [
+            ("f32", Kind::Float),
+            ("one plane", Kind::Integer(Planes::One)),
+            ("two planes", Kind::Integer(Planes::Two)),
+        ] {
+            for layout in ["tiles", "rows"] {
+                let mut line = format!("   {name:>10} {layout:>5}:");
+                for m_rows in [2, 8, 32, 128] {
+                    let turns = (400 / m_rows).clamp(8, 40);
+                    let mut times = Vec::with_capacity(turns);
+                    for turn in 0..turns {
+                        times.push(timed_result(|| self.batch(turn, layout, kind, m_rows))?);
+                    }
+                    let work = (BATCH * ROWS * COLS * m_rows) as f64 / 1e9;
+                    let middle = work / median(&mut times);
+                    let fast = work / times[turns / 10];
+                    line += &format!("  M={m_rows} {middle:6.1} ({fast:6.1})");
+                }
+                println!("{line} GMAC/s");
+            }
+        }
+        Ok(())
+    }
+
+    /// One kernel over batch `index` of the matrices (they wrap around).
+    fn batch(&mut self, index: usize, layout: &str, kind: Kind, m_rows: usize) -> Result<(), ShapeError> {
+        let count = self.data.len() / bytes() / BATCH;
+        let data = &self.data[index % count * BATCH * bytes()..][..BATCH * bytes()];
+        for matrix in data.chunks_exact(bytes()) {
+            let y = &mut self.y[..m_rows * ROWS];
+            let w = view(matrix, layout == "tiles")?;
+            match kind {
+                Kind::Stream => self.sum ^= self.kernels.stream(&self.pool, matrix),
+                Kind::Float => {
+                    self.kernels.matmul(&self.pool, &w, &self.x[..m_rows * COLS], m_rows, y);
+                }
+                Kind::Integer(planes) => {
+                    let acts = &self.acts[planes.count() - 1];
+                    self.kernels.matmul_q(&self.pool, &w, acts, m_rows, y);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn timed(f: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    f();
+    start.elapsed().as_secs_f64()
+}
+
+fn timed_result<E>(f: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
+    let start = Instant::now();
+    f()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Sorts and takes the middle.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn bytes() -> usize {
+    ROWS / tile::TILE_ROWS * tile::panel_bytes(COLS)
 }
 
 /// Any nibbles; scales and biases as bf16 of ordinary size wherever they lie in either layout.
@@ -59,7 +183,7 @@ fn fill(bytes: &mut [u8]) {
     }
 }
 
-fn view(matrix: &[u8], tiles: bool) -> Result<QuantMatrix<'_>, fieldfare_kernels::ShapeError> {
+fn view(matrix: &[u8], tiles: bool) -> Result<QuantMatrix<'_>, ShapeError> {
     let (weights, sides) = matrix.split_at(ROWS * COLS / 2);
     let (scales, biases) = sides.split_at(sides.len() / 2);
     let data = if tiles {

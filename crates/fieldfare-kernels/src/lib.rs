@@ -6,8 +6,12 @@
 //! over it or the layout of the weights (source rows or tiles). Today all instruction sets even give the same bits,
 //! because every reduction has one order (see `arch`), and the tests hold them to it.
 //!
+//! There are two families of matrix products, each of which keeps the promise: in f32 (`matmul`), and with integer
+//! activations (`matmul_q` on [`Acts`]), which are faster and off by a known, small amount.
+//!
 //! Matrices are group-64 affine ([`QuantMatrix`]): `w = q * scale + bias`, 4 or 8 bits, bf16 scale and bias.
 
+pub mod acts;
 pub mod aligned;
 mod arch;
 mod dispatch;
@@ -17,6 +21,7 @@ pub mod quant;
 mod select;
 pub mod tile;
 
+pub use acts::{Acts, Planes};
 pub use aligned::{AlignedBuf, AllocError};
 pub use dispatch::{ISA_VARIABLE, Isa, IsaError, Kernels, isas};
 pub use kv::KvSlice;

@@ -6,12 +6,14 @@
 //!
 //! - matmul: a weight is `fma(q, scale, bias)`; quarter `i` of every 64-column group (16 columns) adds into partial
 //!   sum `i`, in column order over the whole row; the result is `(p0 + p1) + (p2 + p3)`.
+//! - matmul_q: exact integer dot products of a group, groups in rising order into one f32 (see `scalar::matmul_q`).
 //! - dot products and sums: element `i` adds into lane `i % 16`; the lanes are folded 16 -> 8 -> 4 -> 2 -> 1, each
 //!   fold adding the upper half to the lower one.
 //! - weighted sums: one element after the other.
 //!
 //! NaN payloads are not part of the promise.
 
+use crate::acts::{Acts, Line, Planes, Side};
 use crate::kv::KvSlice;
 use crate::quant::QuantMatrix;
 use std::ops::Range;
@@ -38,6 +40,8 @@ pub(crate) const LANES: usize = 16;
 ///
 /// - `matmul(w, rows, x, m_rows, out)`: `rows` inside the matrix, `x.len() == m_rows * w.cols()`, and `out` valid
 ///   for every row of `rows` and result below `m_rows`, written by nobody else meanwhile;
+/// - `matmul_q(w, rows, acts, m_rows, out)`: the same, `acts.cols() == w.cols()` and `m_rows <= acts.rows()`;
+/// - `quantize(x, planes, lines, sides)`: 64 of x and `planes` lines for each of `sides`;
 /// - `dequantize_row(w, row, out)`: `row < w.rows()`, `out.len() == w.cols()`;
 /// - `rms_norm(x, weight, eps, out)`: equal lengths; `rms_norm_in_place(x, weight, eps)` too;
 /// - `rope(head, cos, sin)`: `head.len()` even, the others half as long;
@@ -48,6 +52,9 @@ pub(crate) const LANES: usize = 16;
 #[allow(clippy::type_complexity)] // these are the signatures, said once
 pub(crate) struct Table {
     pub(crate) matmul: unsafe fn(&QuantMatrix<'_>, Range<usize>, &[f32], usize, Out),
+    pub(crate) matmul_q: unsafe fn(&QuantMatrix<'_>, Range<usize>, &Acts, usize, Out),
+    pub(crate) quantize: unsafe fn(&[f32], Planes, &mut [Line], &mut [Side]),
+    pub(crate) xor: unsafe fn(&[u8]) -> u64,
     pub(crate) dequantize_row: unsafe fn(&QuantMatrix<'_>, usize, &mut [f32]),
     pub(crate) rms_norm: unsafe fn(&[f32], Option<&[f32]>, f32, &mut [f32]),
     pub(crate) rms_norm_in_place: unsafe fn(&mut [f32], Option<&[f32]>, f32),

@@ -7,6 +7,7 @@
 //! they give the same bits.
 
 use super::Out;
+use crate::acts::{Acts, Line, Side as ActSide};
 use crate::quant::{QuantData, QuantMatrix};
 use crate::tile;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -17,6 +18,8 @@ const SIDE_GROUPS: usize = 16;
 
 /// Tiles between the one in use and the one asked for.
 const AHEAD: usize = 4;
+/// The same for the integer kernels.
+const AHEAD_Q: usize = 8;
 /// The same along a source row, in bytes.
 const ROW_AHEAD: usize = 512;
 
@@ -104,6 +107,35 @@ impl<const L: usize> Source<L> {
     }
 }
 
+/// A row of activations.
+pub(super) struct ActRow {
+    pub(super) lines: *const Line,
+    pub(super) sides: *const ActSide,
+}
+
+impl ActRow {
+    /// Row `m`, which exists.
+    #[inline(always)]
+    pub(super) fn new(acts: &Acts, m: usize) -> ActRow {
+        let (groups, planes) = (acts.groups(), acts.planes().count());
+        let lines = acts.lines()[m * groups * planes..].as_ptr();
+        ActRow { lines, sides: acts.sides()[m * groups..].as_ptr() }
+    }
+}
+
+/// Byte shuffle of 16 columns from the order of a line to their own.
+pub(super) const NATURAL: [u8; 16] = [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15];
+
+/// As [`prefetch`] for the integer kernels, which spend less time on a tile.
+#[inline(always)]
+pub(super) fn prefetch_far(at: *const u8, lines: usize) {
+    for line in 0..lines {
+        let address = at.wrapping_add(AHEAD_Q * tile::TILE_BYTES + line * 64);
+        // SAFETY: a hint; it reads nothing and cannot fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+}
+
 /// Asks for a cache line of each row, some way after `offset`; two groups of 4 bits are one line.
 #[inline(always)]
 pub(super) fn prefetch_rows<const L: usize>(rows: &[*const u8; L], offset: usize) {
@@ -154,9 +186,18 @@ pub(super) unsafe fn store<const L: usize>(
 /// keeps the same bits: Rust neither reorders nor fuses float operations.
 macro_rules! recompiled {
     ($features:literal) => {
-        use crate::arch::scalar::{glu, matmul, norm, rope as turn, softmax as soft};
+        use crate::acts::{Line, Planes, Side};
+        use crate::arch::scalar::{glu, matmul, norm, quantize as integer, rope as turn, softmax as soft};
         use crate::quant::QuantMatrix;
 
+        #[target_feature(enable = $features)]
+        pub(super) fn quantize(x: &[f32], planes: Planes, lines: &mut [Line], sides: &mut [Side]) {
+            integer::quantize(x, planes, lines, sides);
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn xor(bytes: &[u8]) -> u64 {
+            integer::xor(bytes)
+        }
         #[target_feature(enable = $features)]
         pub(super) fn dequantize_row(w: &QuantMatrix<'_>, row: usize, out: &mut [f32]) {
             matmul::dequantize_row(w, row, out);
@@ -201,11 +242,14 @@ macro_rules! recompiled {
 }
 pub(super) use recompiled;
 
-/// The table of a folder with modules `plain`, `matmul` and `attend`.
+/// The table of a folder with modules `plain`, `matmul`, `matmul_q` and `attend`.
 macro_rules! table {
     () => {
         crate::arch::Table {
             matmul: matmul::matmul,
+            matmul_q: matmul_q::matmul_q,
+            quantize: plain::quantize,
+            xor: plain::xor,
             dequantize_row: plain::dequantize_row,
             rms_norm: plain::rms_norm,
             rms_norm_in_place: plain::rms_norm_in_place,

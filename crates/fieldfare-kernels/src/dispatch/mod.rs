@@ -4,6 +4,7 @@
 //! the table's features ([`Kernels::for_isa`] is the only way to a table and asks the CPU), and shapes must fit
 //! (`ops`, the safe entry points, check them before they call).
 
+mod integer;
 mod ops;
 
 use crate::arch::{self, Table};
@@ -21,7 +22,7 @@ pub enum Isa {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
-    /// x86-64 with AVX-512 F, BW, DQ and VL (and what [`Isa::Avx2`] needs).
+    /// x86-64 with AVX-512 F, BW, DQ and VL (and what [`Isa::Avx2`] needs); VNNI is used where it is.
     Avx512,
     /// AArch64 Advanced SIMD.
     Neon,
@@ -107,8 +108,10 @@ impl Kernels {
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {
-                static AVX512: Kernels = Kernels { isa: Isa::Avx512, table: arch::avx512::TABLE };
-                arch::avx512::is_here().then_some(&AVX512)
+                static PLAIN: Kernels = Kernels { isa: Isa::Avx512, table: arch::avx512::TABLE };
+                static VNNI: Kernels = Kernels { isa: Isa::Avx512, table: arch::avx512::TABLE_VNNI };
+                let best = if arch::avx512::has_vnni() { &VNNI } else { &PLAIN };
+                arch::avx512::is_here().then_some(best)
             }
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => {

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// Multiply-adds below which a matmul stays on the calling thread: about 2 us of work, a few times what handing it
 /// out costs.
-const SERIAL: usize = 32 * 1024;
+pub(super) const SERIAL: usize = 32 * 1024;
 
 impl Kernels {
     /// `y[m * rows + r] = sum_c W[r][c] * x[m * cols + c]` for `m < m_rows`: every row of x times the matrix, in f32.

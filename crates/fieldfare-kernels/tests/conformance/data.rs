@@ -120,6 +120,12 @@ impl Matrix {
         }
     }
 
+    /// The same scales and biases, every byte of the weights this one.
+    pub(crate) fn filled(mut self, byte: u8) -> Matrix {
+        self.weights.fill(byte);
+        self
+    }
+
     /// The same matrix with every part starting `offset` bytes further into its allocation.
     pub(crate) fn shifted(&self, offset: usize) -> Matrix {
         let shift = |bytes: &[u8]| [&vec![0xA5; offset], &bytes[self.offset..]].concat();

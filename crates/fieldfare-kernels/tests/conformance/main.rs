@@ -4,5 +4,6 @@
 
 mod attend;
 mod data;
+mod integer;
 mod matmul;
 mod rows;

@@ -226,7 +226,7 @@ unsafe fn group<const N: usize, const TILED: bool>(
 /// The bytes are there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn transpose(rows: &[*const u8; LANES], offset: usize, words: &mut [__m256i]) {
+pub(super) unsafe fn transpose(rows: &[*const u8; LANES], offset: usize, words: &mut [__m256i]) {
     // SAFETY: by the caller.
     let load = |row: usize| unsafe { _mm_loadu_si128(rows[row].add(offset).cast()) };
     // Rows r and r + 4 in the two lanes of 128 bits; then 4 x 4 words within each lane.
@@ -271,7 +271,7 @@ fn value<const N: usize>(bytes: &[__m256i; 2], j: usize) -> __m256 {
 /// They are there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn bf16(p: *const u16) -> __m256 {
+pub(super) unsafe fn bf16(p: *const u16) -> __m256 {
     // SAFETY: by the caller.
     let bits = unsafe { _mm_loadu_si128(p.cast()) };
     _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits)))
@@ -293,7 +293,7 @@ fn from_array(from: &[f32; LANES]) -> __m256 {
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn to_array(v: __m256) -> [f32; LANES] {
+pub(super) fn to_array(v: __m256) -> [f32; LANES] {
     let mut to = [0.0; LANES];
     // SAFETY: 8 floats.
     unsafe { _mm256_storeu_ps(to.as_mut_ptr(), v) };

@@ -2,6 +2,7 @@
 
 mod attend;
 mod matmul;
+mod matmul_q;
 mod plain;
 
 /// The functions; call them only after [`is_here`].

@@ -2,10 +2,20 @@
 
 mod attend;
 mod matmul;
+mod matmul_q;
 mod plain;
 
+use super::Table;
+
+/// The functions with VNNI; call them only after [`has_vnni`] and [`is_here`].
+pub(crate) const TABLE_VNNI: Table = super::x86::table!();
 /// The functions; call them only after [`is_here`].
-pub(crate) const TABLE: super::Table = super::x86::table!();
+pub(crate) const TABLE: Table = Table { matmul_q: super::avx2::TABLE.matmul_q, ..TABLE_VNNI };
+
+/// True if this CPU has byte dot products of 512 bits.
+pub(crate) fn has_vnni() -> bool {
+    is_x86_feature_detected!("avx512vnni")
+}
 
 /// True if this CPU (and system) runs them.
 pub(crate) fn is_here() -> bool {

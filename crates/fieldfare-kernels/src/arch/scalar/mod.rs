@@ -1,13 +1,15 @@
 //! The meaning of each operation in plain Rust: compiled everywhere, the oracle of the vector versions for ever.
 //!
-//! The loops of `norm`, `glu`, `softmax` and `rope` have no branches and a fixed order, so the vector folders compile
+//! The loops of `norm`, `glu`, `softmax`, `rope` and `quantize` have no branches and a fixed order, so the vector folders compile
 //! the same source once more with their features; matmul and attention they write out.
 
 pub(crate) mod attend;
 pub(crate) mod glu;
 pub(crate) mod math;
 pub(crate) mod matmul;
+pub(crate) mod matmul_q;
 pub(crate) mod norm;
+pub(crate) mod quantize;
 pub(crate) mod rope;
 pub(crate) mod softmax;
 
@@ -16,6 +18,9 @@ use super::Table;
 /// Scalar functions.
 pub(crate) const TABLE: Table = Table {
     matmul: matmul::matmul,
+    matmul_q: matmul_q::matmul_q,
+    quantize: quantize::quantize,
+    xor: quantize::xor,
     dequantize_row: matmul::dequantize_row,
     rms_norm: norm::rms_norm,
     rms_norm_in_place: norm::rms_norm_in_place,

@@ -1,0 +1,266 @@
+#![allow(unsafe_code)] // vector loads and stores
+
+//! `y = W x` with integer activations and `vpmaddubsw`: 8 matrix rows at a time (half a tile), one a lane, times up
+//! to 4 rows of activations.
+//!
+//! `vpmaddubsw` adds two products of an unsigned and a signed byte into 16 bits and saturates. Only nibbles come into
+//! it (8-bit weights as two of them), so a step adds at most 2 * 15 * 128 = 3840, and [`DEEP`] steps fit before the
+//! sum has to move to 32 bits.
+
+use super::matmul::{bf16, to_array, transpose};
+use crate::acts::{Acts, Planes, Side as ActSide};
+use crate::arch::Out;
+use crate::arch::x86::{self, ActRow, NATURAL, Side, Source, store};
+use crate::quant::{GROUP, QuantData, QuantMatrix};
+use crate::tile::{TILE_BYTES, TILE_ROWS};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+const LANES: usize = 8;
+/// Rows of activations that share a pass over a block of matrix rows.
+const X_ROWS: usize = 4;
+/// `vpmaddubsw` steps that 16 bits hold.
+const DEEP: usize = 8;
+const _: () = assert!(DEEP * 2 * 15 * 128 <= i16::MAX as usize);
+
+/// See `Table`.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Acts, m_rows: usize, out: Out) {
+    // SAFETY: the caller's promise is passed on; words, layout and planes are those of the operands.
+    unsafe {
+        match (w.bits(), w.data(), acts.planes()) {
+            (4, QuantData::Tiles { .. }, Planes::One) => blocks::<8, true, 1>(w, rows, acts, m_rows, out),
+            (4, QuantData::Tiles { .. }, Planes::Two) => blocks::<8, true, 2>(w, rows, acts, m_rows, out),
+            (4, QuantData::Rows { .. }, Planes::One) => blocks::<8, false, 1>(w, rows, acts, m_rows, out),
+            (4, QuantData::Rows { .. }, Planes::Two) => blocks::<8, false, 2>(w, rows, acts, m_rows, out),
+            (_, _, Planes::One) => blocks::<16, false, 1>(w, rows, acts, m_rows, out),
+            (_, _, Planes::Two) => blocks::<16, false, 2>(w, rows, acts, m_rows, out),
+        }
+    }
+}
+
+/// All 8-row blocks that `rows` touches, each with the rows of activations 4, 2 and 1 at a time.
+///
+/// # Safety
+/// As `matmul_q`; `N` is the 32-bit words of a group, `TILED` the layout, `P` the planes.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
+    w: &QuantMatrix<'_>,
+    rows: Range<usize>,
+    acts: &Acts,
+    m_rows: usize,
+    out: Out,
+) {
+    let groups = w.groups();
+    let mut side = Side::new();
+    for block in rows.start / LANES..rows.end.div_ceil(LANES) {
+        let source = Source::<LANES>::new(w, block);
+        let mut m = 0;
+        while m < m_rows {
+            let place = Place { out, m, first: block * LANES, rows: &rows };
+            // SAFETY: as many rows of activations are left as each call takes; the rest by the caller.
+            m += unsafe {
+                match m_rows - m {
+                    X_ROWS.. => some::<N, TILED, P, X_ROWS>(&source, groups, acts, &mut side, &place),
+                    2.. => some::<N, TILED, P, 2>(&source, groups, acts, &mut side, &place),
+                    _ => some::<N, TILED, P, 1>(&source, groups, acts, &mut side, &place),
+                }
+            };
+        }
+    }
+}
+
+/// Where results go: from activation row `m` and matrix row `first` on, as far as they are in `rows`.
+struct Place<'a> {
+    out: Out,
+    m: usize,
+    first: usize,
+    rows: &'a Range<usize>,
+}
+
+/// The block times `M` rows of activations; returns M.
+///
+/// # Safety
+/// `acts` has rows `place.m..place.m + M`, `groups` groups each and `P` planes; `source` is a matrix of that width,
+/// `N` and `TILED`; `place` as `store` needs it.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn some<const N: usize, const TILED: bool, const P: usize, const M: usize>(
+    source: &Source<LANES>,
+    groups: usize,
+    acts: &Acts,
+    side: &mut Side<LANES>,
+    place: &Place<'_>,
+) -> usize {
+    let x: [ActRow; M] = std::array::from_fn(|m| ActRow::new(acts, place.m + m));
+    let mut sums = [_mm256_setzero_ps(); M];
+    for g in 0..groups {
+        // SAFETY: g is below groups, and rises; the rows of activations have a group there.
+        unsafe {
+            ask::<N, TILED>(source, g, place.m == 0);
+            let dots =
+                if N == 8 { nibbles::<TILED, P, M>(source, g, &x) } else { bytes::<P, M>(source, g, &x) };
+            let (scales, biases) = source.side(g, groups, side);
+            let (scale, bias) = (bf16(scales), bf16(biases));
+            for ((sum, dot), x) in sums.iter_mut().zip(dots).zip(&x) {
+                let ActSide { step, sum: total } = *x.sides.add(g);
+                let rest = _mm256_mul_ps(bias, _mm256_set1_ps(total));
+                let t = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dot), rest);
+                *sum = _mm256_fmadd_ps(_mm256_set1_ps(step), t, *sum);
+            }
+        }
+    }
+    for (m, sum) in sums.into_iter().enumerate() {
+        // SAFETY: by the caller.
+        unsafe { store(place.out, place.m + m, place.first, place.rows, &to_array(sum)) };
+    }
+    M
+}
+
+/// The integer dot products of group `g` of 4-bit weights: each word gives its low nibbles to the even columns, its
+/// high ones to the odd columns.
+///
+/// # Safety
+/// The group is there in `source` and in each of `x`, which has `P` planes; `TILED` as `some`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn nibbles<const TILED: bool, const P: usize, const M: usize>(
+    source: &Source<LANES>,
+    g: usize,
+    x: &[ActRow; M],
+) -> [__m256i; M] {
+    // SAFETY: the line is there and has 16 words.
+    let word = |m: usize, p: usize, i: usize| {
+        _mm256_set1_epi32(unsafe { *x[m].lines.add(g * P + p).cast::<i32>().add(i) })
+    };
+    let (low, ones) = (_mm256_set1_epi8(15), _mm256_set1_epi16(1));
+    let mut dots = [[_mm256_setzero_si256(); P]; M];
+    for h in 0..2 {
+        // SAFETY: a group has 8 words.
+        let words = unsafe { four::<8, TILED>(source, g, h) };
+        let mut short = [[_mm256_setzero_si256(); P]; M];
+        for (k, weights) in words.into_iter().enumerate() {
+            let k = h * 4 + k;
+            let even = _mm256_and_si256(weights, low);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<4>(weights), low);
+            for (m, short) in short.iter_mut().enumerate() {
+                for (p, short) in short.iter_mut().enumerate() {
+                    let first = _mm256_maddubs_epi16(even, word(m, p, 2 * k));
+                    let second = _mm256_maddubs_epi16(odd, word(m, p, 2 * k + 1));
+                    *short = _mm256_add_epi16(*short, _mm256_add_epi16(first, second));
+                }
+            }
+        }
+        // 4 words of 2 steps each: DEEP.
+        for (dots, short) in dots.iter_mut().flatten().zip(short.iter().flatten()) {
+            *dots = _mm256_add_epi32(*dots, _mm256_madd_epi16(*short, ones));
+        }
+    }
+    dots.map(|dots| join(&dots))
+}
+
+/// The integer dot products of group `g` of 8-bit weights, `low nibble + 16 * high nibble`.
+///
+/// # Safety
+/// As `nibbles`, of a matrix in source order.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn bytes<const P: usize, const M: usize>(
+    source: &Source<LANES>,
+    g: usize,
+    x: &[ActRow; M],
+) -> [__m256i; M] {
+    let mut natural = [[[0i32; GROUP / 4]; P]; M];
+    for (x, natural) in x.iter().zip(&mut natural) {
+        for (p, natural) in natural.iter_mut().enumerate() {
+            for half in 0..2 {
+                // SAFETY: the line is there, two halves of 32 bytes, as many to write.
+                unsafe {
+                    let line = _mm256_loadu_si256(x.lines.add(g * P + p).cast::<__m256i>().add(half));
+                    let order = _mm256_broadcastsi128_si256(_mm_loadu_si128(NATURAL.as_ptr().cast()));
+                    let to = natural.as_mut_ptr().cast::<__m256i>().add(half);
+                    _mm256_storeu_si256(to, _mm256_shuffle_epi8(line, order));
+                }
+            }
+        }
+    }
+    let (low, ones) = (_mm256_set1_epi8(15), _mm256_set1_epi16(1));
+    let mut dots = [[_mm256_setzero_si256(); P]; M];
+    for h in 0..4 {
+        // SAFETY: a group has 16 words.
+        let words = unsafe { four::<16, false>(source, g, h) };
+        let mut short = [[[_mm256_setzero_si256(); 2]; P]; M];
+        for (k, weights) in words.into_iter().enumerate() {
+            let lower = _mm256_and_si256(weights, low);
+            let upper = _mm256_and_si256(_mm256_srli_epi32::<4>(weights), low);
+            for (short, natural) in short.iter_mut().flatten().zip(natural.iter().flatten()) {
+                let x = _mm256_set1_epi32(natural[h * 4 + k]);
+                short[0] = _mm256_add_epi16(short[0], _mm256_maddubs_epi16(lower, x));
+                short[1] = _mm256_add_epi16(short[1], _mm256_maddubs_epi16(upper, x));
+            }
+        }
+        // 4 words of one step each: half of DEEP.
+        for (dots, short) in dots.iter_mut().flatten().zip(short.iter().flatten()) {
+            let [lower, upper] = short.map(|short| _mm256_madd_epi16(short, ones));
+            *dots = _mm256_add_epi32(*dots, _mm256_add_epi32(lower, _mm256_slli_epi32::<4>(upper)));
+        }
+    }
+    dots.map(|dots| join(&dots))
+}
+
+/// The planes' dot products as one.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn join<const P: usize>(dots: &[__m256i; P]) -> __m256i {
+    if P == 2 { _mm256_add_epi32(_mm256_slli_epi32::<8>(dots[0]), dots[1]) } else { dots[0] }
+}
+
+/// Words `4 h..4 h + 4` of group `g`, a row in each lane.
+///
+/// # Safety
+/// They are there; `N` and `TILED` as `some`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn four<const N: usize, const TILED: bool>(
+    source: &Source<LANES>,
+    g: usize,
+    h: usize,
+) -> [__m256i; 4] {
+    // SAFETY: by the caller.
+    unsafe {
+        match source {
+            Source::Tiles { panel, lane } if TILED => {
+                let words = panel.add(g * TILE_BYTES + (h * 4 * TILE_ROWS + lane) * 4);
+                std::array::from_fn(|k| _mm256_loadu_si256(words.add(k * TILE_ROWS * 4).cast()))
+            }
+            Source::Rows { weights, .. } if !TILED => {
+                let mut words = [_mm256_setzero_si256(); 4];
+                transpose(weights, g * N * 4 + h * 16, &mut words);
+                words
+            }
+            _ => std::hint::unreachable_unchecked(),
+        }
+    }
+}
+
+/// Asks for what comes after group `g`, when the block is read for the first time. Half a panel asks for the whole:
+/// the other half is next.
+///
+/// # Safety
+/// `N` and `TILED` as `some`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn ask<const N: usize, const TILED: bool>(source: &Source<LANES>, g: usize, first: bool) {
+    match source {
+        Source::Tiles { panel, lane } => {
+            if first && *lane == 0 {
+                // SAFETY: only an address; the panel has a group g.
+                x86::prefetch_far(unsafe { panel.add(g * TILE_BYTES) }, TILE_BYTES / 64);
+            }
+        }
+        Source::Rows { weights, .. } => {
+            if first && (N == 16 || g.is_multiple_of(2)) {
+                x86::prefetch_rows(weights, g * N * 4);
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+#![allow(unsafe_code)] // vector loads and stores
+
+//! `y = W x` with integer activations and `vpdpbusd`: 16 matrix rows at a time, one a lane, times up to 8 rows of
+//! activations. The 4 bytes of a lane are 4 columns, whose activations are one broadcast word.
+//!
+//! Needs AVX-512 VNNI. Without it the AVX2 function stands in this place of the table.
+
+use super::matmul::{bf16, to_array, transpose};
+use crate::acts::{Acts, Planes, Side as ActSide};
+use crate::arch::Out;
+use crate::arch::x86::{self, ActRow, NATURAL, Side, Source, store};
+use crate::quant::{GROUP, QuantData, QuantMatrix};
+use crate::tile::TILE_BYTES;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+const LANES: usize = 16;
+/// Rows of activations that share a pass over a block of matrix rows: with two planes their 16 integer sums and the
+/// weights in use fill the registers.
+const X_ROWS: usize = 8;
+
+/// See `Table`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Acts, m_rows: usize, out: Out) {
+    // SAFETY: the caller's promise is passed on; words, layout and planes are those of the operands.
+    unsafe {
+        match (w.bits(), w.data(), acts.planes()) {
+            (4, QuantData::Tiles { .. }, Planes::One) => blocks::<8, true, 1>(w, rows, acts, m_rows, out),
+            (4, QuantData::Tiles { .. }, Planes::Two) => blocks::<8, true, 2>(w, rows, acts, m_rows, out),
+            (4, QuantData::Rows { .. }, Planes::One) => blocks::<8, false, 1>(w, rows, acts, m_rows, out),
+            (4, QuantData::Rows { .. }, Planes::Two) => blocks::<8, false, 2>(w, rows, acts, m_rows, out),
+            (_, _, Planes::One) => blocks::<16, false, 1>(w, rows, acts, m_rows, out),
+            (_, _, Planes::Two) => blocks::<16, false, 2>(w, rows, acts, m_rows, out),
+        }
+    }
+}
+
+/// All 16-row blocks that `rows` touches, each with the rows of activations 8, 4, 2 and 1 at a time.
+///
+/// # Safety
+/// As `matmul_q`; `N` is the 32-bit words of a group, `TILED` the layout, `P` the planes.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
+    w: &QuantMatrix<'_>,
+    rows: Range<usize>,
+    acts: &Acts,
+    m_rows: usize,
+    out: Out,
+) {
+    let groups = w.groups();
+    let mut side = Side::new();
+    for block in rows.start / LANES..rows.end.div_ceil(LANES) {
+        let source = Source::<LANES>::new(w, block);
+        let mut m = 0;
+        while m < m_rows {
+            let place = Place { out, m, first: block * LANES, rows: &rows };
+            // SAFETY: as many rows of activations are left as each call takes; the rest by the caller.
+            m += unsafe {
+                match m_rows - m {
+                    X_ROWS.. => some::<N, TILED, P, X_ROWS>(&source, groups, acts, &mut side, &place),
+                    4.. => some::<N, TILED, P, 4>(&source, groups, acts, &mut side, &place),
+                    2.. => some::<N, TILED, P, 2>(&source, groups, acts, &mut side, &place),
+                    _ => some::<N, TILED, P, 1>(&source, groups, acts, &mut side, &place),
+                }
+            };
+        }
+    }
+}
+
+/// Where results go: from activation row `m` and matrix row `first` on, as far as they are in `rows`.
+struct Place<'a> {
+    out: Out,
+    m: usize,
+    first: usize,
+    rows: &'a Range<usize>,
+}
+
+/// The block times `M` rows of activations; returns M.
+///
+/// # Safety
+/// `acts` has rows `place.m..place.m + M`, `groups` groups each and `P` planes; `source` is a matrix of that width,
+/// `N` and `TILED`; `place` as `store` needs it.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn some<const N: usize, const TILED: bool, const P: usize, const M: usize>(
+    source: &Source<LANES>,
+    groups: usize,
+    acts: &Acts,
+    side: &mut Side<LANES>,
+    place: &Place<'_>,
+) -> usize {
+    let x: [ActRow; M] = std::array::from_fn(|m| ActRow::new(acts, place.m + m));
+    let mut sums = [_mm512_setzero_ps(); M];
+    for g in 0..groups {
+        // SAFETY: g is below groups, and rises; the rows of activations have a group there.
+        unsafe {
+            ask::<N, TILED>(source, g, place.m == 0);
+            let dots = dots::<N, TILED, P, M>(source, g, &x);
+            let (scales, biases) = source.side(g, groups, side);
+            let (scale, bias) = (bf16(scales), bf16(biases));
+            for ((sum, dot), x) in sums.iter_mut().zip(dots).zip(&x) {
+                let ActSide { step, sum: total } = *x.sides.add(g);
+                let rest = _mm512_mul_ps(bias, _mm512_set1_ps(total));
+                let t = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot), rest);
+                *sum = _mm512_fmadd_ps(_mm512_set1_ps(step), t, *sum);
+            }
+        }
+    }
+    for (m, sum) in sums.into_iter().enumerate() {
+        // SAFETY: by the caller.
+        unsafe { store(place.out, place.m + m, place.first, place.rows, &to_array(sum)) };
+    }
+    M
+}
+
+/// The integer dot products of group `g`.
+///
+/// # Safety
+/// The group is there in `source` and in each of `x`, which has `P` planes; `N` and `TILED` as `some`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn dots<const N: usize, const TILED: bool, const P: usize, const M: usize>(
+    source: &Source<LANES>,
+    g: usize,
+    x: &[ActRow; M],
+) -> [__m512i; M] {
+    let mut natural = [[[0u32; GROUP / 4]; P]; M];
+    if N == 16 {
+        for (x, natural) in x.iter().zip(&mut natural) {
+            for (p, natural) in natural.iter_mut().enumerate() {
+                // SAFETY: the line is there; 64 bytes to write.
+                unsafe {
+                    let line = _mm512_loadu_si512(x.lines.add(g * P + p).cast());
+                    let order = _mm512_broadcast_i32x4(_mm_loadu_si128(NATURAL.as_ptr().cast()));
+                    _mm512_storeu_si512(natural.as_mut_ptr().cast(), _mm512_shuffle_epi8(line, order));
+                }
+            }
+        }
+    }
+    // Word `i` of plane `p`: from the line, or for 8-bit weights with its columns put back in order.
+    let word = |m: usize, p: usize, i: usize| {
+        let word = if N == 16 {
+            natural[m][p][i]
+        } else {
+            // SAFETY: the line is there and has 16 words.
+            unsafe { *x[m].lines.add(g * P + p).cast::<u32>().add(i) }
+        };
+        _mm512_set1_epi32(word.cast_signed())
+    };
+    let low = _mm512_set1_epi8(15);
+    let mut dots = [[_mm512_setzero_si512(); P]; M];
+    for h in 0..N / 4 {
+        // SAFETY: a group has N words.
+        let words = unsafe { four::<N, TILED>(source, g, h) };
+        for (k, weights) in words.into_iter().enumerate() {
+            let k = h * 4 + k;
+            if N == 16 {
+                for (m, dots) in dots.iter_mut().enumerate() {
+                    for (p, dot) in dots.iter_mut().enumerate() {
+                        *dot = _mm512_dpbusd_epi32(*dot, weights, word(m, p, k));
+                    }
+                }
+            } else {
+                let even = _mm512_and_si512(weights, low);
+                let odd = _mm512_and_si512(_mm512_srli_epi32::<4>(weights), low);
+                for (m, dots) in dots.iter_mut().enumerate() {
+                    for (p, dot) in dots.iter_mut().enumerate() {
+                        *dot = _mm512_dpbusd_epi32(*dot, even, word(m, p, 2 * k));
+                    }
+                }
+                for (m, dots) in dots.iter_mut().enumerate() {
+                    for (p, dot) in dots.iter_mut().enumerate() {
+                        *dot = _mm512_dpbusd_epi32(*dot, odd, word(m, p, 2 * k + 1));
+                    }
+                }
+            }
+        }
+    }
+    dots.map(|dots| if P == 2 { _mm512_add_epi32(_mm512_slli_epi32::<8>(dots[0]), dots[1]) } else { dots[0] })
+}
+
+/// Words `4 h..4 h + 4` of group `g`, a row in each lane.
+///
+/// # Safety
+/// They are there; `N` and `TILED` as `some`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn four<const N: usize, const TILED: bool>(
+    source: &Source<LANES>,
+    g: usize,
+    h: usize,
+) -> [__m512i; 4] {
+    // SAFETY: by the caller.
+    unsafe {
+        match source {
+            Source::Tiles { panel, .. } if TILED => {
+                let words = panel.add(g * TILE_BYTES + h * 256);
+                std::array::from_fn(|k| _mm512_loadu_si512(words.add(k * 64).cast()))
+            }
+            Source::Rows { weights, .. } if !TILED => {
+                let mut words = [_mm512_setzero_si512(); 4];
+                transpose(weights, g * N * 4 + h * 16, &mut words);
+                words
+            }
+            _ => std::hint::unreachable_unchecked(),
+        }
+    }
+}
+
+/// Asks for what comes after group `g`, when the block is read for the first time.
+///
+/// # Safety
+/// `N` and `TILED` as `some`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn ask<const N: usize, const TILED: bool>(source: &Source<LANES>, g: usize, first: bool) {
+    match source {
+        _ if !first => {}
+        // SAFETY: only an address; the panel has a group g.
+        Source::Tiles { panel, .. } => {
+            x86::prefetch_far(unsafe { panel.add(g * TILE_BYTES) }, TILE_BYTES / 64)
+        }
+        Source::Rows { weights, .. } => {
+            if N == 16 || g.is_multiple_of(2) {
+                x86::prefetch_rows(weights, g * N * 4);
+            }
+        }
+    }
+}
