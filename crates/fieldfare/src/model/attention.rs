@@ -51,10 +51,11 @@ pub(super) fn attend(
         let range = row * hidden..(row + 1) * hidden;
         kernels.rms_norm(&s.x[range.clone()], Some(&weights.input_norm), eps, &mut s.normed[range]);
     }
-    pass.matmul(&weights.q_proj, &s.normed, &mut s.q);
-    pass.matmul(&weights.k_proj, &s.normed, &mut s.k);
+    pass.load(&s.normed, rows, hidden, &mut s.acts);
+    pass.matmul(&weights.q_proj, &s.normed, &s.acts, &mut s.q);
+    pass.matmul(&weights.k_proj, &s.normed, &s.acts, &mut s.k);
     match &weights.v_proj {
-        Some(v_proj) => pass.matmul(v_proj, &s.normed, &mut s.v),
+        Some(v_proj) => pass.matmul(v_proj, &s.normed, &s.acts, &mut s.v),
         // K as projected, before its norm and rope.
         None => s.v[..rows * kv_len].copy_from_slice(&s.k[..rows * kv_len]),
     }
@@ -92,7 +93,8 @@ pub(super) fn attend(
     view.attend_all(pass, &s.q[..rows * q_len], &mut s.scores, &mut s.attended[..rows * q_len]);
     cache.append(layer, pass.first, rows, &s.own);
 
-    pass.matmul(&weights.o_proj, &s.attended, &mut s.branch);
+    pass.load(&s.attended, rows, q_len, &mut s.acts);
+    pass.matmul(&weights.o_proj, &s.attended, &s.acts, &mut s.branch);
     pass.probe(Some(layer), "attn_out", hidden, &s.branch);
     for row in 0..rows {
         let range = row * hidden..(row + 1) * hidden;

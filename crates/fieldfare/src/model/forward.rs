@@ -9,7 +9,7 @@ use super::scratch::Scratch;
 use super::weights::{Matrix, Weights};
 use crate::store::ExpertStore;
 use crate::{Error, Result};
-use fieldfare_kernels::{Kernels, Pool};
+use fieldfare_kernels::{Acts, Kernels, Planes, Pool, QuantMatrix};
 use std::ops::ControlFlow;
 
 /// What stays the same throughout one pass.
@@ -22,6 +22,8 @@ pub(super) struct Pass<'a> {
     pub(super) kernels: &'a Kernels,
     /// The threads.
     pub(super) pool: &'a Pool,
+    /// How activations become integers before a product; `None` keeps them f32.
+    pub(super) planes: Option<Planes>,
     /// Who is looking.
     pub(super) probe: Option<&'a mut (dyn Probe + 'static)>,
     /// Position of the first row.
@@ -31,8 +33,29 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// `y = x W^T` for the rows of the pass; `x` and `y` may be longer than the rows need.
-    pub(super) fn matmul(&self, matrix: &Matrix, x: &[f32], y: &mut [f32]) {
+    /// Quantizes `rows` rows of `x`, once for all matrices that take them; nothing to do where products are f32.
+    pub(super) fn load(&self, x: &[f32], rows: usize, cols: usize, acts: &mut Acts) {
+        if let Some(planes) = self.planes {
+            self.kernels.quantize_acts(self.pool, &x[..rows * cols], rows, cols, planes, acts);
+        }
+    }
+
+    /// `y = x W^T` for `rows` rows; `acts` is `x` as [`Pass::load`] left it. `x` and `y` may be longer.
+    pub(super) fn product(&self, w: &QuantMatrix<'_>, x: &[f32], acts: &Acts, rows: usize, y: &mut [f32]) {
+        let y = &mut y[..rows * w.rows()];
+        match self.planes {
+            Some(_) => self.kernels.matmul_q(self.pool, w, acts, rows, y),
+            None => self.kernels.matmul(self.pool, w, &x[..rows * w.cols()], rows, y),
+        }
+    }
+
+    /// [`Pass::product`] with a resident matrix, for the rows of the pass.
+    pub(super) fn matmul(&self, matrix: &Matrix, x: &[f32], acts: &Acts, y: &mut [f32]) {
+        self.product(&matrix.view(self.resident), x, acts, self.rows, y);
+    }
+
+    /// `y = x W^T` in f32 whatever the precision: for the router, whose choice a rounding could turn.
+    pub(super) fn matmul_f32(&self, matrix: &Matrix, x: &[f32], y: &mut [f32]) {
         let (x, y) = (&x[..self.rows * matrix.cols()], &mut y[..self.rows * matrix.rows()]);
         self.kernels.matmul(self.pool, &matrix.view(self.resident), x, self.rows, y);
     }

@@ -21,6 +21,7 @@ pub(super) fn logits(pass: &mut Pass<'_>, weights: &HeadWeights, which: Range<us
         probe.tensor(None, "final_norm", pass.first + which.start, hidden, normed);
     }
     let logits = &mut s.logits[..rows * config.vocab_size];
-    kernels.matmul(pass.pool, &weights.embedding.view(pass.resident), normed, rows, logits);
+    pass.load(normed, rows, hidden, &mut s.acts);
+    pass.product(&weights.embedding.view(pass.resident), normed, &s.acts, rows, logits);
     kernels.soft_cap(logits, config.final_logit_softcapping);
 }

@@ -7,11 +7,11 @@
 //! order of delivery nor the chunking changes a bit.
 
 use super::forward::Pass;
-use super::scratch::{Routed, Scratch};
+use super::scratch::{OneExpert, Routed, Scratch};
 use super::weights::{ExpertShape, FeedForwardWeights};
 use crate::Result;
 use crate::store::ExpertStore;
-use fieldfare_kernels::{Kernels, top_k};
+use fieldfare_kernels::{Acts, Kernels, top_k};
 
 /// `x = (x + rms(shared + routed)) * layer_scalar` for the rows of the pass.
 pub(super) fn feed_forward(
@@ -53,10 +53,12 @@ fn shared_expert(pass: &mut Pass<'_>, layer: usize, weights: &FeedForwardWeights
         let range = row * hidden..(row + 1) * hidden;
         kernels.rms_norm(&s.x[range.clone()], Some(&weights.shared_pre_norm), eps, &mut s.normed[range]);
     }
-    pass.matmul(&weights.shared_gate, &s.normed, &mut s.gate);
-    pass.matmul(&weights.shared_up, &s.normed, &mut s.up);
+    pass.load(&s.normed, pass.rows, hidden, &mut s.acts);
+    pass.matmul(&weights.shared_gate, &s.normed, &s.acts, &mut s.gate);
+    pass.matmul(&weights.shared_up, &s.normed, &s.acts, &mut s.up);
     kernels.gelu_mul(&mut s.gate[..wide], &s.up[..wide]);
-    pass.matmul(&weights.shared_down, &s.gate, &mut s.shared);
+    pass.load(&s.gate, pass.rows, config.intermediate_size, &mut s.acts);
+    pass.matmul(&weights.shared_down, &s.gate, &s.acts, &mut s.shared);
     pass.probe(Some(layer), "shared_raw", hidden, &s.shared);
     for row in 0..pass.rows {
         let out = &mut s.shared[row * hidden..(row + 1) * hidden];
@@ -81,7 +83,7 @@ fn route(
         kernels.rms_norm(&s.x[range.clone()], Some(&weights.router_scale), eps, &mut s.normed[range]);
     }
     let r = &mut s.routed;
-    pass.matmul(&weights.router, &s.normed, &mut r.logits);
+    pass.matmul_f32(&weights.router, &s.normed, &mut r.logits);
     pass.probe(Some(layer), "router_logits", experts, &r.logits);
     for row in 0..pass.rows {
         let logits = &r.logits[row * experts..(row + 1) * experts];
@@ -148,15 +150,13 @@ fn routed_experts(
         let range = row * hidden..(row + 1) * hidden;
         kernels.rms_norm(&s.x[range.clone()], Some(&weights.routed_pre_norm), eps, &mut s.normed[range]);
     }
-    let Routed { wanted, starts, uses, input, gate, up, parts, .. } = &mut s.routed;
+    pass.load(&s.normed, rows, hidden, &mut s.acts);
+    let Routed { wanted, starts, uses, parts, mine, .. } = &mut s.routed;
     store.fetch(layer, wanted, &mut |expert, blob| {
-        let mine = starts[expert]..starts[expert + 1];
-        for (i, &position) in uses[mine.clone()].iter().enumerate() {
-            let row = position / k;
-            input[i * hidden..(i + 1) * hidden].copy_from_slice(&s.normed[row * hidden..(row + 1) * hidden]);
-        }
-        let out = &mut parts[mine.start * hidden..mine.end * hidden];
-        run_expert(pass, &weights.experts, blob, mine.len(), (input, gate, up, out));
+        let range = starts[expert]..starts[expert + 1];
+        mine.gather(pass, &s.normed, &s.acts, uses[range.clone()].iter().map(|&position| position / k));
+        let out = &mut parts[range.start * hidden..range.end * hidden];
+        mine.run(pass, &weights.experts, blob, range.len(), out);
         Ok(())
     })?;
     s.routed.combine(kernels, rows * k, k, hidden, &mut s.branch);
@@ -169,21 +169,30 @@ fn routed_experts(
     Ok(())
 }
 
-/// `out = (gelu(input Wgate) * (input Wup)) Wdown` with one expert's matrices, for `rows` rows.
-fn run_expert(
-    pass: &Pass<'_>,
-    shape: &ExpertShape,
-    blob: &[u8],
-    rows: usize,
-    (input, gate, up, out): (&[f32], &mut [f32], &mut [f32], &mut [f32]),
-) {
-    let (hidden, wide) = (pass.config.hidden_size, rows * pass.config.moe_intermediate_size);
-    let (gate, up) = (&mut gate[..wide], &mut up[..wide]);
-    let input = &input[..rows * hidden];
-    pass.kernels.matmul(pass.pool, &shape.gate.view(blob), input, rows, gate);
-    pass.kernels.matmul(pass.pool, &shape.up.view(blob), input, rows, up);
-    pass.kernels.gelu_mul(gate, up);
-    pass.kernels.matmul(pass.pool, &shape.down.view(blob), gate, rows, out);
+impl OneExpert {
+    /// Collects the given rows of `x`, and of `acts`, which is `x` quantized.
+    fn gather(&mut self, pass: &Pass<'_>, x: &[f32], acts: &Acts, rows: impl Iterator<Item = usize>) {
+        self.rows.clear();
+        self.rows.extend(rows);
+        if pass.planes.is_some() {
+            return self.acts.gather(acts, &self.rows);
+        }
+        let hidden = pass.config.hidden_size;
+        for (to, &row) in self.input.chunks_exact_mut(hidden).zip(&self.rows) {
+            to.copy_from_slice(&x[row * hidden..(row + 1) * hidden]);
+        }
+    }
+
+    /// `out = (gelu(input Wgate) * (input Wup)) Wdown` with the expert's matrices, for its `rows` rows.
+    fn run(&mut self, pass: &Pass<'_>, shape: &ExpertShape, blob: &[u8], rows: usize, out: &mut [f32]) {
+        let width = pass.config.moe_intermediate_size;
+        let (gate, up) = (&mut self.gate[..rows * width], &mut self.up[..rows * width]);
+        pass.product(&shape.gate.view(blob), &self.input, &self.acts, rows, gate);
+        pass.product(&shape.up.view(blob), &self.input, &self.acts, rows, up);
+        pass.kernels.gelu_mul(gate, up);
+        pass.load(gate, rows, width, &mut self.inner);
+        pass.product(&shape.down.view(blob), gate, &self.inner, rows, out);
+    }
 }
 
 impl Routed {
@@ -232,10 +241,8 @@ mod tests {
             starts: vec![0; experts + 1],
             uses: vec![0; ids.len()],
             part_of: vec![0; ids.len()],
-            input: Vec::new(),
-            gate: Vec::new(),
-            up: Vec::new(),
             parts: Vec::new(),
+            mine: OneExpert::default(),
         }
     }
 

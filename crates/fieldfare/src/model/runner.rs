@@ -10,7 +10,7 @@ use crate::format::{ModelDir, kv_bytes};
 use crate::store::{ExpertStore, LayerFile, LayerFiles, Policy, StoreShape};
 use crate::sys::memory;
 use crate::{Error, Result};
-use fieldfare_kernels::{ISA_VARIABLE, Kernels, Pool};
+use fieldfare_kernels::{ISA_VARIABLE, Kernels, Planes, Pool};
 use std::borrow::Borrow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ const WEIGHT_FILES: &str = "model_weights.bin or packed_experts/layer_*.bin";
 /// What may be rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// Keys and values in half precision (single, should the model's key norms be so large that halves could
-    /// overflow).
+    /// Activations as integers of about 15 bits in every product but the router's; keys and values in half
+    /// precision (single, should the model's key norms be so large that halves could overflow).
     #[default]
     Default,
     /// Everything in single precision, for verification.
@@ -101,6 +101,7 @@ pub struct Runner {
     weights: Weights,
     kernels: &'static Kernels,
     pool: Pool,
+    planes: Option<Planes>,
     cache: KvCache,
     store: ExpertStore,
     scratch: Scratch,
@@ -145,6 +146,7 @@ impl Runner {
             store,
             kernels: kernels()?,
             pool,
+            planes: (options.precision == Precision::Default).then_some(Planes::Two),
             weights,
             config,
             dir,
@@ -217,6 +219,7 @@ impl Runner {
             resident: self.dir.resident().bytes(),
             kernels: self.kernels,
             pool: &self.pool,
+            planes: self.planes,
             probe: self.probe.as_deref_mut(),
             first: self.position,
             rows: ids.len(),

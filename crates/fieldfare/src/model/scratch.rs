@@ -5,6 +5,7 @@
 
 use super::config::Config;
 use super::kv_cache::{KvType, OwnKv};
+use fieldfare_kernels::Acts;
 
 /// Rows of logits that [`super::Forward::prefill_each`] computes at once: the table is read once for all of
 /// them.
@@ -19,6 +20,8 @@ pub(super) struct Scratch {
     pub(super) x: Vec<f32>,
     /// The input of the current matrix, `[rows][hidden]`.
     pub(super) normed: Vec<f32>,
+    /// The same as integers, where the precision has it so; also of inputs that are not in `normed`.
+    pub(super) acts: Acts,
     /// A branch's output before and after its norm, `[rows][hidden]`.
     pub(super) branch: Vec<f32>,
     /// The shared expert's output, kept while the routed experts run, `[rows][hidden]`.
@@ -75,14 +78,27 @@ pub(super) struct Routed {
     pub(super) uses: Vec<usize>,
     /// The inverse of `uses`: the partial sum of each use, `[rows * top_k]`.
     pub(super) part_of: Vec<usize>,
-    /// The input rows of one expert, `[rows][hidden]`.
-    pub(super) input: Vec<f32>,
-    /// Gate of one expert, `[rows][moe_intermediate]`.
-    pub(super) gate: Vec<f32>,
-    /// Up of one expert, `[rows][moe_intermediate]`.
-    pub(super) up: Vec<f32>,
     /// One partial sum for each use, in the order of `uses`, `[rows * top_k][hidden]`.
     pub(super) parts: Vec<f32>,
+    /// Buffers of the expert that is computed.
+    pub(super) mine: OneExpert,
+}
+
+/// The rows of one expert.
+#[derive(Debug, Default)]
+pub(super) struct OneExpert {
+    /// Which rows of the pass.
+    pub(super) rows: Vec<usize>,
+    /// Its input, `[rows][hidden]`; unused where products are of integers.
+    pub(super) input: Vec<f32>,
+    /// Its input as integers.
+    pub(super) acts: Acts,
+    /// Gate, `[rows][moe_intermediate]`.
+    pub(super) gate: Vec<f32>,
+    /// Up, `[rows][moe_intermediate]`.
+    pub(super) up: Vec<f32>,
+    /// The input of the down matrix as integers.
+    pub(super) inner: Acts,
 }
 
 impl Scratch {
@@ -98,6 +114,7 @@ impl Scratch {
             rows,
             x: vec![0.0; hidden],
             normed: vec![0.0; hidden],
+            acts: Acts::new(),
             branch: vec![0.0; hidden],
             shared: vec![0.0; hidden],
             rope: [table(config.head_dim), table(config.global_head_dim)],
@@ -120,13 +137,14 @@ impl Scratch {
         let floats = [&self.x, &self.normed, &self.branch, &self.shared, &self.q, &self.k, &self.v]
             .into_iter()
             .chain([&self.attended, &self.gate, &self.up, &self.logits])
-            .chain([&self.routed.logits, &self.routed.input, &self.routed.gate, &self.routed.up])
+            .chain([&self.routed.logits, &self.routed.mine.input, &self.routed.mine.gate, &self.routed.mine.up])
             .chain([&self.routed.parts, &self.routed.weights])
             .chain(self.scores.iter())
             .chain(self.rope.iter().flat_map(|table| [&table.cos, &table.sin]))
             .map(Vec::len)
             .sum::<usize>();
-        floats * std::mem::size_of::<f32>() + own
+        let acts = self.acts.bytes() + self.routed.mine.acts.bytes() + self.routed.mine.inner.bytes();
+        floats * std::mem::size_of::<f32>() + own + acts
     }
 }
 
@@ -142,10 +160,15 @@ impl Routed {
             starts: vec![0; config.num_experts + 1],
             uses: vec![0; uses],
             part_of: vec![0; uses],
-            input: vec![0.0; rows * config.hidden_size],
-            gate: vec![0.0; rows * config.moe_intermediate_size],
-            up: vec![0.0; rows * config.moe_intermediate_size],
             parts: vec![0.0; uses * config.hidden_size],
+            mine: OneExpert {
+                rows: Vec::with_capacity(rows),
+                input: vec![0.0; rows * config.hidden_size],
+                acts: Acts::new(),
+                gate: vec![0.0; rows * config.moe_intermediate_size],
+                up: vec![0.0; rows * config.moe_intermediate_size],
+                inner: Acts::new(),
+            },
         }
     }
 }
