@@ -19,7 +19,7 @@ const SIDE_GROUPS: usize = 16;
 /// Tiles between the one in use and the one asked for.
 const AHEAD: usize = 4;
 /// The same for the integer kernels.
-const AHEAD_Q: usize = 8;
+const AHEAD_Q: usize = 3;
 /// The same along a source row, in bytes.
 const ROW_AHEAD: usize = 512;
 
@@ -63,6 +63,23 @@ impl<const L: usize> Source<L> {
                     biases: std::array::from_fn(|lane| biases[row(lane) * side_bytes..].as_ptr()),
                 }
             }
+        }
+    }
+
+    /// Asks for what comes some way after group `g` of `bytes` bytes a row. The first half of a panel asks for the
+    /// second one too, which is next.
+    #[inline(always)]
+    pub(super) fn ask(&self, g: usize, bytes: usize) {
+        match self {
+            Source::Tiles { panel, lane: 0 } => {
+                for line in 0..tile::TILE_BYTES / 64 {
+                    ask(*panel, (g + AHEAD_Q) * tile::TILE_BYTES + line * 64);
+                }
+            }
+            Source::Rows { weights, .. } if (g * bytes).is_multiple_of(64) => {
+                prefetch_rows(weights, g * bytes);
+            }
+            _ => {}
         }
     }
 
@@ -126,14 +143,11 @@ impl ActRow {
 /// Byte shuffle of 16 columns from the order of a line to their own.
 pub(super) const NATURAL: [u8; 16] = [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15];
 
-/// As [`prefetch`] for the integer kernels, which spend less time on a tile.
+/// Asks for the cache line `distance` bytes after `at`.
 #[inline(always)]
-pub(super) fn prefetch_far(at: *const u8, lines: usize) {
-    for line in 0..lines {
-        let address = at.wrapping_add(AHEAD_Q * tile::TILE_BYTES + line * 64);
-        // SAFETY: a hint; it reads nothing and cannot fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-    }
+pub(super) fn ask(at: *const u8, distance: usize) {
+    // SAFETY: a hint; it reads nothing and cannot fault.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(distance).cast()) };
 }
 
 /// Asks for a cache line of each row, some way after `offset`; two groups of 4 bits are one line.
@@ -182,6 +196,26 @@ pub(super) unsafe fn store<const L: usize>(
     }
 }
 
+/// Where an integer kernel's results go: from activation row `m` and matrix row `first` on, as far as in `rows`.
+pub(super) struct Place<'a> {
+    pub(super) out: Out,
+    pub(super) m: usize,
+    pub(super) first: usize,
+    pub(super) rows: &'a Range<usize>,
+}
+
+impl Place<'_> {
+    /// [`store`] for the activation row `m` after ours.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn store<const L: usize>(&self, m: usize, sums: &[f32; L]) {
+        // SAFETY: by the caller.
+        unsafe { store(self.out, self.m + m, self.first, self.rows, sums) };
+    }
+}
+
 /// The scalar loops that vectorize by themselves, compiled once more for the features of a folder. The same source
 /// keeps the same bits: Rust neither reorders nor fuses float operations.
 macro_rules! recompiled {
@@ -193,10 +227,6 @@ macro_rules! recompiled {
         #[target_feature(enable = $features)]
         pub(super) fn quantize(x: &[f32], planes: Planes, lines: &mut [Line], sides: &mut [Side]) {
             integer::quantize(x, planes, lines, sides);
-        }
-        #[target_feature(enable = $features)]
-        pub(super) fn xor(bytes: &[u8]) -> u64 {
-            integer::xor(bytes)
         }
         #[target_feature(enable = $features)]
         pub(super) fn dequantize_row(w: &QuantMatrix<'_>, row: usize, out: &mut [f32]) {
@@ -242,14 +272,14 @@ macro_rules! recompiled {
 }
 pub(super) use recompiled;
 
-/// The table of a folder with modules `plain`, `matmul`, `matmul_q` and `attend`.
+/// The table of a folder with modules `plain`, `matmul`, `matmul_q`, `attend` and `stream`.
 macro_rules! table {
     () => {
         crate::arch::Table {
             matmul: matmul::matmul,
             matmul_q: matmul_q::matmul_q,
             quantize: plain::quantize,
-            xor: plain::xor,
+            xor: crate::arch::avx2::stream::xor,
             dequantize_row: plain::dequantize_row,
             rms_norm: plain::rms_norm,
             rms_norm_in_place: plain::rms_norm_in_place,

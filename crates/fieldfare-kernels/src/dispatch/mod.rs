@@ -24,7 +24,7 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL (and what [`Isa::Avx2`] needs); VNNI is used where it is.
     Avx512,
-    /// AArch64 Advanced SIMD.
+    /// AArch64 Advanced SIMD; `sdot` is used where it is.
     Neon,
 }
 
@@ -115,8 +115,10 @@ impl Kernels {
             }
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => {
-                static NEON: Kernels = Kernels { isa: Isa::Neon, table: arch::neon::TABLE };
-                arch::neon::is_here().then_some(&NEON)
+                static PLAIN: Kernels = Kernels { isa: Isa::Neon, table: arch::neon::TABLE };
+                static DOTPROD: Kernels = Kernels { isa: Isa::Neon, table: arch::neon::TABLE_DOTPROD };
+                let best = if arch::neon::has_dotprod() { &DOTPROD } else { &PLAIN };
+                arch::neon::is_here().then_some(best)
             }
             #[allow(unreachable_patterns)] // which arms exist depends on the target
             _ => None,

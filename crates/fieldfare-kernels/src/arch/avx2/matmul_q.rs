@@ -10,7 +10,7 @@
 use super::matmul::{bf16, to_array, transpose};
 use crate::acts::{Acts, Planes, Side as ActSide};
 use crate::arch::Out;
-use crate::arch::x86::{self, ActRow, NATURAL, Side, Source, store};
+use crate::arch::x86::{ActRow, NATURAL, Place, Side, Source};
 use crate::quant::{GROUP, QuantData, QuantMatrix};
 use crate::tile::{TILE_BYTES, TILE_ROWS};
 use std::arch::x86_64::*;
@@ -39,7 +39,7 @@ pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Ac
     }
 }
 
-/// All 8-row blocks that `rows` touches, each with the rows of activations 4, 2 and 1 at a time.
+/// All 8-row blocks that `rows` touches, with the rows of activations 4, 2 and 1 at a time.
 ///
 /// # Safety
 /// As `matmul_q`; `N` is the 32-bit words of a group, `TILED` the layout, `P` the planes.
@@ -51,67 +51,95 @@ unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
     m_rows: usize,
     out: Out,
 ) {
-    let groups = w.groups();
     let mut side = Side::new();
-    for block in rows.start / LANES..rows.end.div_ceil(LANES) {
-        let source = Source::<LANES>::new(w, block);
+    let mut block = rows.start / LANES;
+    while block * LANES < rows.end {
+        let first = Source::<LANES>::new(w, block);
+        // Both halves of a panel in one pass: two passes would leave memory idle in every second one.
+        let whole = TILED && block.is_multiple_of(2) && (block + 1) * LANES < rows.end;
         let mut m = 0;
         while m < m_rows {
             let place = Place { out, m, first: block * LANES, rows: &rows };
-            // SAFETY: as many rows of activations are left as each call takes; the rest by the caller.
+            // SAFETY: as many rows of activations are left as each call takes, and the second half of the panel
+            // exists because `rows` reaches into it; the rest by the caller.
             m += unsafe {
-                match m_rows - m {
-                    X_ROWS.. => some::<N, TILED, P, X_ROWS>(&source, groups, acts, &mut side, &place),
-                    2.. => some::<N, TILED, P, 2>(&source, groups, acts, &mut side, &place),
-                    _ => some::<N, TILED, P, 1>(&source, groups, acts, &mut side, &place),
+                if whole {
+                    let sources = [&first, &Source::new(w, block + 1)];
+                    upto::<N, TILED, P, 2>(m_rows - m, &sources, w.groups(), acts, &mut side, &place)
+                } else {
+                    upto::<N, TILED, P, 1>(m_rows - m, &[&first], w.groups(), acts, &mut side, &place)
                 }
             };
+        }
+        block += 1 + usize::from(whole);
+    }
+}
+
+/// As many of the `left` rows of activations as one pass takes: 4, 2 or 1; returns how many.
+///
+/// # Safety
+/// As `some`, with these many for M.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn upto<const N: usize, const TILED: bool, const P: usize, const H: usize>(
+    left: usize,
+    sources: &[&Source<LANES>; H],
+    groups: usize,
+    acts: &Acts,
+    side: &mut Side<LANES>,
+    place: &Place<'_>,
+) -> usize {
+    // SAFETY: by the caller.
+    unsafe {
+        match left {
+            X_ROWS.. => some::<N, TILED, P, H, X_ROWS>(sources, groups, acts, side, place),
+            2.. => some::<N, TILED, P, H, 2>(sources, groups, acts, side, place),
+            _ => some::<N, TILED, P, H, 1>(sources, groups, acts, side, place),
         }
     }
 }
 
-/// Where results go: from activation row `m` and matrix row `first` on, as far as they are in `rows`.
-struct Place<'a> {
-    out: Out,
-    m: usize,
-    first: usize,
-    rows: &'a Range<usize>,
-}
-
-/// The block times `M` rows of activations; returns M.
+/// `H` neighbouring blocks (more than one only of tiles) times `M` rows of activations; returns M.
 ///
 /// # Safety
-/// `acts` has rows `place.m..place.m + M`, `groups` groups each and `P` planes; `source` is a matrix of that width,
-/// `N` and `TILED`; `place` as `store` needs it.
+/// `acts` has rows `place.m..place.m + M`, `groups` groups each and `P` planes; `sources` are of a matrix of that width,
+/// `N` and `TILED`; `place` is valid for M rows of
+/// results.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn some<const N: usize, const TILED: bool, const P: usize, const M: usize>(
-    source: &Source<LANES>,
+unsafe fn some<const N: usize, const TILED: bool, const P: usize, const H: usize, const M: usize>(
+    sources: &[&Source<LANES>; H],
     groups: usize,
     acts: &Acts,
     side: &mut Side<LANES>,
     place: &Place<'_>,
 ) -> usize {
     let x: [ActRow; M] = std::array::from_fn(|m| ActRow::new(acts, place.m + m));
-    let mut sums = [_mm256_setzero_ps(); M];
+    let mut sums = [[_mm256_setzero_ps(); M]; H];
     for g in 0..groups {
-        // SAFETY: g is below groups, and rises; the rows of activations have a group there.
-        unsafe {
-            ask::<N, TILED>(source, g, place.m == 0);
-            let dots =
-                if N == 8 { nibbles::<TILED, P, M>(source, g, &x) } else { bytes::<P, M>(source, g, &x) };
-            let (scales, biases) = source.side(g, groups, side);
-            let (scale, bias) = (bf16(scales), bf16(biases));
-            for ((sum, dot), x) in sums.iter_mut().zip(dots).zip(&x) {
-                let ActSide { step, sum: total } = *x.sides.add(g);
-                let rest = _mm256_mul_ps(bias, _mm256_set1_ps(total));
-                let t = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dot), rest);
-                *sum = _mm256_fmadd_ps(_mm256_set1_ps(step), t, *sum);
+        if place.m == 0 {
+            sources[0].ask(g, N * 4);
+        }
+        for (source, sums) in sources.iter().zip(&mut sums) {
+            // SAFETY: g is below groups, and rises; the rows of activations have a group there.
+            unsafe {
+                let dots =
+                    if N == 8 { nibbles::<TILED, P, M>(source, g, &x) } else { bytes::<P, M>(source, g, &x) };
+                let (scales, biases) = source.side(g, groups, side);
+                let (scale, bias) = (bf16(scales), bf16(biases));
+                for ((sum, dot), x) in sums.iter_mut().zip(dots).zip(&x) {
+                    let ActSide { step, sum: total } = *x.sides.add(g);
+                    let rest = _mm256_mul_ps(bias, _mm256_set1_ps(total));
+                    let t = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dot), rest);
+                    *sum = _mm256_fmadd_ps(_mm256_set1_ps(step), t, *sum);
+                }
             }
         }
     }
-    for (m, sum) in sums.into_iter().enumerate() {
-        // SAFETY: by the caller.
-        unsafe { store(place.out, place.m + m, place.first, place.rows, &to_array(sum)) };
+    for (h, sums) in sums.into_iter().enumerate() {
+        let place = Place { first: place.first + h * LANES, ..*place };
+        for (m, sum) in sums.into_iter().enumerate() {
+            // SAFETY: by the caller.
+            unsafe { place.store(m, &to_array(sum)) };
+        }
     }
     M
 }
@@ -129,9 +157,7 @@ unsafe fn nibbles<const TILED: bool, const P: usize, const M: usize>(
     x: &[ActRow; M],
 ) -> [__m256i; M] {
     // SAFETY: the line is there and has 16 words.
-    let word = |m: usize, p: usize, i: usize| {
-        _mm256_set1_epi32(unsafe { *x[m].lines.add(g * P + p).cast::<i32>().add(i) })
-    };
+    let word = |m: usize, p: usize, i: usize| unsafe { *x[m].lines.add(g * P + p).cast::<i32>().add(i) };
     let (low, ones) = (_mm256_set1_epi8(15), _mm256_set1_epi16(1));
     let mut dots = [[_mm256_setzero_si256(); P]; M];
     for h in 0..2 {
@@ -144,8 +170,8 @@ unsafe fn nibbles<const TILED: bool, const P: usize, const M: usize>(
             let odd = _mm256_and_si256(_mm256_srli_epi32::<4>(weights), low);
             for (m, short) in short.iter_mut().enumerate() {
                 for (p, short) in short.iter_mut().enumerate() {
-                    let first = _mm256_maddubs_epi16(even, word(m, p, 2 * k));
-                    let second = _mm256_maddubs_epi16(odd, word(m, p, 2 * k + 1));
+                    let first = _mm256_maddubs_epi16(even, _mm256_set1_epi32(word(m, p, 2 * k)));
+                    let second = _mm256_maddubs_epi16(odd, _mm256_set1_epi32(word(m, p, 2 * k + 1)));
                     *short = _mm256_add_epi16(*short, _mm256_add_epi16(first, second));
                 }
             }
@@ -238,29 +264,6 @@ unsafe fn four<const N: usize, const TILED: bool>(
                 words
             }
             _ => std::hint::unreachable_unchecked(),
-        }
-    }
-}
-
-/// Asks for what comes after group `g`, when the block is read for the first time. Half a panel asks for the whole:
-/// the other half is next.
-///
-/// # Safety
-/// `N` and `TILED` as `some`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn ask<const N: usize, const TILED: bool>(source: &Source<LANES>, g: usize, first: bool) {
-    match source {
-        Source::Tiles { panel, lane } => {
-            if first && *lane == 0 {
-                // SAFETY: only an address; the panel has a group g.
-                x86::prefetch_far(unsafe { panel.add(g * TILE_BYTES) }, TILE_BYTES / 64);
-            }
-        }
-        Source::Rows { weights, .. } => {
-            if first && (N == 16 || g.is_multiple_of(2)) {
-                x86::prefetch_rows(weights, g * N * 4);
-            }
         }
     }
 }

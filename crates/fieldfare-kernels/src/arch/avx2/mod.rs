@@ -4,6 +4,7 @@ mod attend;
 mod matmul;
 mod matmul_q;
 mod plain;
+pub(super) mod stream;
 
 /// The functions; call them only after [`is_here`].
 pub(crate) const TABLE: super::Table = super::x86::table!();

@@ -8,7 +8,7 @@
 use super::matmul::{bf16, to_array, transpose};
 use crate::acts::{Acts, Planes, Side as ActSide};
 use crate::arch::Out;
-use crate::arch::x86::{self, ActRow, NATURAL, Side, Source, store};
+use crate::arch::x86::{ActRow, NATURAL, Place, Side, Source};
 use crate::quant::{GROUP, QuantData, QuantMatrix};
 use crate::tile::TILE_BYTES;
 use std::arch::x86_64::*;
@@ -67,19 +67,12 @@ unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
     }
 }
 
-/// Where results go: from activation row `m` and matrix row `first` on, as far as they are in `rows`.
-struct Place<'a> {
-    out: Out,
-    m: usize,
-    first: usize,
-    rows: &'a Range<usize>,
-}
-
 /// The block times `M` rows of activations; returns M.
 ///
 /// # Safety
 /// `acts` has rows `place.m..place.m + M`, `groups` groups each and `P` planes; `source` is a matrix of that width,
-/// `N` and `TILED`; `place` as `store` needs it.
+/// `N` and `TILED`; `place` is valid for M rows of
+/// results.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn some<const N: usize, const TILED: bool, const P: usize, const M: usize>(
     source: &Source<LANES>,
@@ -91,9 +84,11 @@ unsafe fn some<const N: usize, const TILED: bool, const P: usize, const M: usize
     let x: [ActRow; M] = std::array::from_fn(|m| ActRow::new(acts, place.m + m));
     let mut sums = [_mm512_setzero_ps(); M];
     for g in 0..groups {
+        if place.m == 0 {
+            source.ask(g, N * 4);
+        }
         // SAFETY: g is below groups, and rises; the rows of activations have a group there.
         unsafe {
-            ask::<N, TILED>(source, g, place.m == 0);
             let dots = dots::<N, TILED, P, M>(source, g, &x);
             let (scales, biases) = source.side(g, groups, side);
             let (scale, bias) = (bf16(scales), bf16(biases));
@@ -107,7 +102,7 @@ unsafe fn some<const N: usize, const TILED: bool, const P: usize, const M: usize
     }
     for (m, sum) in sums.into_iter().enumerate() {
         // SAFETY: by the caller.
-        unsafe { store(place.out, place.m + m, place.first, place.rows, &to_array(sum)) };
+        unsafe { place.store(m, &to_array(sum)) };
     }
     M
 }
@@ -202,27 +197,6 @@ unsafe fn four<const N: usize, const TILED: bool>(
                 words
             }
             _ => std::hint::unreachable_unchecked(),
-        }
-    }
-}
-
-/// Asks for what comes after group `g`, when the block is read for the first time.
-///
-/// # Safety
-/// `N` and `TILED` as `some`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn ask<const N: usize, const TILED: bool>(source: &Source<LANES>, g: usize, first: bool) {
-    match source {
-        _ if !first => {}
-        // SAFETY: only an address; the panel has a group g.
-        Source::Tiles { panel, .. } => {
-            x86::prefetch_far(unsafe { panel.add(g * TILE_BYTES) }, TILE_BYTES / 64)
-        }
-        Source::Rows { weights, .. } => {
-            if N == 16 || g.is_multiple_of(2) {
-                x86::prefetch_rows(weights, g * N * 4);
-            }
         }
     }
 }

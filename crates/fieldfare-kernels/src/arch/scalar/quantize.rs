@@ -64,22 +64,12 @@ fn set(line: &mut Line, columns: &[i8; GROUP]) {
 }
 
 /// XOR of all 8-byte words (bytes beyond the last whole 64 are left out).
-#[inline(always)]
 pub(crate) fn xor(bytes: &[u8]) -> u64 {
-    let mut sums = [[0u64; 8]; 4];
-    let mut fold = |sum: usize, line: &[u8; 64]| {
-        for (sum, word) in sums[sum].iter_mut().zip(line.as_chunks::<8>().0) {
+    let mut sums = [0u64; 8];
+    for line in bytes.as_chunks::<64>().0 {
+        for (sum, word) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
             *sum ^= u64::from_le_bytes(*word);
         }
-    };
-    let (blocks, rest) = bytes.as_chunks::<256>();
-    for block in blocks {
-        for (i, line) in block.as_chunks::<64>().0.iter().enumerate() {
-            fold(i, line);
-        }
     }
-    for line in rest.as_chunks::<64>().0 {
-        fold(0, line);
-    }
-    sums.as_flattened().iter().fold(0, |all, sum| all ^ sum)
+    sums.into_iter().fold(0, |all, sum| all ^ sum)
 }
