@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail by panicking, as tests do
 
+mod answers;
 mod damage;
 mod demo;
 mod models;

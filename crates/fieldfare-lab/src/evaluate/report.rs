@@ -2,7 +2,7 @@
 
 use super::experts::Spread;
 use super::reference::Comparison;
-use super::thresholds::Thresholds;
+use super::thresholds::{Bar, Thresholds};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -39,6 +39,8 @@ pub(super) struct Mark {
     pub(super) value: f64,
     /// What it must reach, or must not exceed.
     pub(super) threshold: f64,
+    /// What is asked for beyond that; missing it does not fail.
+    pub(super) goal: Option<f64>,
     /// Which of both.
     pub(super) at_least: bool,
     /// Whether it does.
@@ -122,20 +124,24 @@ pub(super) struct Tally {
 impl Tally {
     /// Holds the figures against the thresholds. Under `--limit` a kind of thoughts may have no cases; it then has no mark.
     pub(super) fn marks(&self, reference: &Comparison, thresholds: &Thresholds) -> Vec<Mark> {
-        let share = |name: String, count: Count, threshold: f64| Mark {
+        let share = |name: String, count: Count, bar: &Bar| Mark {
             count: Some((count.right, count.total)),
-            ..mark(&name, count.right as f64 / count.total as f64, threshold, true)
+            goal: Some(bar.goal),
+            ..mark(&name, count.right as f64 / count.total as f64, bar.floor, true)
         };
         let mut marks: Vec<Mark> = thresholds
             .groups
             .iter()
-            .map(|(group, &least)| {
-                share(group.clone(), self.groups.get(group).copied().unwrap_or_default(), least)
+            .map(|(group, bar)| {
+                share(group.clone(), self.groups.get(group).copied().unwrap_or_default(), bar)
             })
             .collect();
-        for (name, count) in [("thoughts", self.thoughts), ("no thoughts", self.no_thoughts)] {
+        for (name, count, bar) in [
+            ("thoughts", self.thoughts, &thresholds.thoughts),
+            ("no thoughts", self.no_thoughts, &thresholds.no_thoughts),
+        ] {
             if count.total > 0 {
-                marks.push(share(name.to_owned(), count, thresholds.thoughts_min));
+                marks.push(share(name.to_owned(), count, bar));
             }
         }
         let perplexity = (self.nll / self.targets as f64).exp();
@@ -150,7 +156,18 @@ impl Tally {
 fn mark(name: &str, value: f64, threshold: f64, at_least: bool) -> Mark {
     // What is no number misses either way.
     let ok = if at_least { value >= threshold } else { value <= threshold };
-    Mark { name: name.to_owned(), count: None, value, threshold, at_least, ok }
+    Mark { name: name.to_owned(), count: None, value, threshold, goal: None, at_least, ok }
+}
+
+impl Mark {
+    /// In a word or two: whether the command fails for it, else whether the goal is still to be reached.
+    fn verdict(&self) -> &'static str {
+        match self.goal {
+            _ if !self.ok => "FAIL",
+            Some(goal) if self.value < goal => "below goal",
+            _ => "ok",
+        }
+    }
 }
 
 impl Report {
@@ -163,19 +180,20 @@ impl Report {
             let Failure { id, reason, wanted, got, .. } = failure;
             writeln!(out, "{id}: {reason}\n    wanted {wanted}\n    got    {got}")?;
         }
-        writeln!(out, "{:<20} {:>11} {:>10} {:>12}", "", "right", "value", "threshold")?;
+        writeln!(out, "{:<20} {:>11} {:>10} {:>12} {:>9}", "", "right", "value", "threshold", "goal")?;
         for mark in &self.marks {
             let right = mark.count.map(|(right, total)| format!("{right}/{total}")).unwrap_or_default();
             let is_share = mark.count.is_some() || mark.name == "top-1";
             let shown = |x: f64| if is_share { format!("{:.2} %", x * 100.0) } else { format!("{x:.6}") };
             let sign = if mark.at_least { ">=" } else { "<=" };
             let threshold = format!("{sign} {}", shown(mark.threshold));
-            let verdict = if mark.ok { "ok" } else { "FAIL" };
+            let goal = mark.goal.map(shown).unwrap_or_default();
             writeln!(
                 out,
-                "{:<20} {right:>11} {:>10} {threshold:>12}  {verdict}",
+                "{:<20} {right:>11} {:>10} {threshold:>12} {goal:>9}  {}",
                 mark.name,
-                shown(mark.value)
+                shown(mark.value),
+                mark.verdict()
             )?;
         }
         let r = &self.reference;
@@ -226,8 +244,13 @@ mod tests {
     #[test]
     fn each_mark_meets_or_misses_its_threshold() {
         let thresholds = Thresholds {
-            groups: [("a".to_owned(), 0.5), ("b".to_owned(), 0.5)].into(),
-            thoughts_min: 1.0,
+            groups: [
+                ("a".to_owned(), Bar { floor: 0.5, goal: 0.9 }),
+                ("b".to_owned(), Bar { floor: 0.5, goal: 0.9 }),
+            ]
+            .into(),
+            thoughts: Bar { floor: 1.0, goal: 1.0 },
+            no_thoughts: Bar { floor: 1.0, goal: 1.0 },
             perplexity_max: 2.0,
             delta_nll_max: 0.001,
             kl_max: 0.001,
@@ -240,16 +263,16 @@ mod tests {
         tally.no_thoughts.add(false);
         let reference = Comparison { delta_nll: 0.002, kl: f64::NAN, top1: 0.998, ..Comparison::default() };
         let marks = tally.marks(&reference, &thresholds);
-        let got: Vec<(&str, bool)> = marks.iter().map(|mark| (mark.name.as_str(), mark.ok)).collect();
+        let got: Vec<_> = marks.iter().map(|mark| (mark.name.as_str(), mark.ok, mark.verdict())).collect();
         let wanted = [
-            ("a", true),
-            ("b", false),
-            ("thoughts", true),
-            ("no thoughts", false),
-            ("perplexity", true),
-            ("delta-NLL", false),
-            ("KL", false),
-            ("top-1", true),
+            ("a", true, "below goal"),
+            ("b", false, "FAIL"),
+            ("thoughts", true, "ok"),
+            ("no thoughts", false, "FAIL"),
+            ("perplexity", true, "ok"),
+            ("delta-NLL", false, "FAIL"),
+            ("KL", false, "FAIL"),
+            ("top-1", true, "ok"),
         ];
         assert_eq!(got, wanted);
         // A group that was lost on the way misses too.

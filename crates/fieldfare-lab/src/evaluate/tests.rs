@@ -39,7 +39,8 @@ impl Bench {
             EngineOptions { runtime_dir: Some(temp.path().to_path_buf()), ..EngineOptions::default() };
         let engine = Engine::open(&install.output, options).unwrap();
         let thresholds = json!({
-            "groups": {"known": 1.0, "other": 0.25}, "thoughts_min": 0.0, "perplexity_max": 1e12,
+            "groups": {"known": {"floor": 1.0, "goal": 1.0}, "other": {"floor": 0.25, "goal": 0.9}},
+            "thoughts": {"floor": 0.0, "goal": 0.99}, "no_thoughts": {"floor": 1.0, "goal": 1.0}, "perplexity_max": 1e12,
             "delta_nll_max": 1e-6, "kl_max": 1e-6, "top1_min": 1.0,
         });
         let mut bench = Self { temp, engine: Some(engine), cases: Vec::new(), thresholds };
@@ -225,7 +226,12 @@ fn a_model_that_meets_its_marks() {
     let mut printed = Vec::new();
     report.print(&mut printed).unwrap();
     let printed = String::from_utf8(printed).unwrap();
-    assert!(printed.contains("known                        3/3   100.00 %  >= 100.00 %  ok"), "{printed}");
+    for line in [
+        "known                        3/3   100.00 %  >= 100.00 %  100.00 %  ok\n",
+        "other                        1/4    25.00 %   >= 25.00 %   90.00 %  below goal\n",
+    ] {
+        assert!(printed.contains(line), "{printed}");
+    }
 
     // Several engines, the same figures; fewer cases; a trace with every token of some conversations.
     let trace = bench.path("trace.csv");
@@ -262,8 +268,8 @@ fn each_missed_mark_fails_the_whole() {
     assert_eq!(missed(&report), ["delta-NLL", "KL", "top-1"]);
 
     std::fs::write(bench.path("reference"), right.bytes()).unwrap();
-    bench.thresholds["groups"]["other"] = json!(0.5);
-    bench.thresholds["thoughts_min"] = json!(0.99);
+    bench.thresholds["groups"]["other"]["floor"] = json!(0.5);
+    bench.thresholds["thoughts"]["floor"] = json!(0.99);
     bench.thresholds["perplexity_max"] = json!(1.5);
     let report = bench.evaluate(&[]).unwrap();
     assert!(!report.passed);
@@ -273,7 +279,7 @@ fn each_missed_mark_fails_the_whole() {
 #[test]
 fn what_cannot_be_judged_is_refused() {
     type Spoil = fn(&mut Bench);
-    let table: [(Spoil, &[&str]); 12] = [
+    let table: [(Spoil, &[&str]); 15] = [
         (|b| b.cases[4]["prompt_text"] = json!("<bos><|turn>user\nQuestion 3?"), &["case endless: ", "\"3?"]),
         (|b| b.cases[0]["thinking"] = json!(true), &["case Question 0?: prompt_text is not our prompt"]),
         (|b| b.cases[4]["target_text"] = json!("Yes"), &["case endless: ", "stops an answer"]),
@@ -286,7 +292,13 @@ fn what_cannot_be_judged_is_refused() {
         (|b| b.cases[0]["expect"]["kind"] = json!("same"), &["case Question 0?", "expect", "same"]),
         (|b| b.cases[1]["id"] = json!("Question 0?"), &["two cases are called Question 0?"]),
         (|b| b.cases[1]["group"] = json!("new"), &["no threshold for the group new (case Question 12?)"]),
-        (|b| b.thresholds["groups"]["old"] = json!(0.5), &["a threshold for old, which has no cases"]),
+        (
+            |b| b.thresholds["groups"]["old"] = json!({"floor": 0.5, "goal": 0.5}),
+            &["a threshold for old, which has no cases"],
+        ),
+        (|b| b.thresholds["groups"]["other"] = json!(0.5), &["the thresholds", "expected struct Bar"]),
+        (|b| b.thresholds["groups"]["known"]["goal"] = json!(95), &["groups.known.goal: 95 is no share"]),
+        (|b| b.thresholds["thoughts"]["floor"] = json!(-0.1), &["thoughts.floor: -0.1 is no share"]),
         (|b| drop(b.cases.pop()), &["no case thinks"]),
         (|b| b.cases.clear(), &["has no cases"]),
     ];
