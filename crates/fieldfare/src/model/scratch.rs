@@ -137,7 +137,12 @@ impl Scratch {
         let floats = [&self.x, &self.normed, &self.branch, &self.shared, &self.q, &self.k, &self.v]
             .into_iter()
             .chain([&self.attended, &self.gate, &self.up, &self.logits])
-            .chain([&self.routed.logits, &self.routed.mine.input, &self.routed.mine.gate, &self.routed.mine.up])
+            .chain([
+                &self.routed.logits,
+                &self.routed.mine.input,
+                &self.routed.mine.gate,
+                &self.routed.mine.up,
+            ])
             .chain([&self.routed.parts, &self.routed.weights])
             .chain(self.scores.iter())
             .chain(self.rope.iter().flat_map(|table| [&table.cos, &table.sin]))
