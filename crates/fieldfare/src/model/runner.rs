@@ -137,7 +137,7 @@ impl Runner {
             options.max_context,
             &|context| kv_bytes(&dir.manifest().arch, context).saturating_mul(width),
             (store.slot_bytes() + scratch.bytes()) as u64,
-            memory::limit_bytes(),
+            memory::room().limit(),
         )?;
         Ok(Self {
             cache: KvCache::new(&config, kind, options.max_context),

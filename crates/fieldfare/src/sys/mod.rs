@@ -5,4 +5,5 @@ pub mod lock;
 pub mod map;
 pub mod memory;
 pub mod paths;
+pub mod size;
 pub mod volume;
