@@ -5,12 +5,14 @@
 //! written against [`crate::model::Forward`]. Results depend on model, prompt, options and seed, and on
 //! nothing else: not on what was asked before, chunks, slots or threads.
 
+pub mod budget;
 mod event;
 mod generate;
 mod options;
 mod score;
 mod session;
 
+pub use budget::{Core, MemoryBudget, Plan};
 pub use event::{Candidate, Event, Finish, Generation, Scores, Timings};
 pub use options::{Cancel, EngineOptions, GenerateOptions, OutputMode};
 pub use session::Session;

@@ -20,6 +20,25 @@ use policy::Uses;
 use slots::SlotPool;
 use std::time::{Duration, Instant};
 
+/// How blobs are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reads {
+    /// From the disk into the slot, past the page cache.
+    Direct,
+    /// Through the page cache, which keeps what it has memory for.
+    Buffered,
+}
+
+impl std::fmt::Display for Reads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Direct => "direct",
+            Self::Buffered => "buffered",
+        })
+    }
+}
+
 /// What the store has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreStats {
