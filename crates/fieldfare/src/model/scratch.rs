@@ -114,9 +114,17 @@ impl Scratch {
         }
     }
 
+    /// Bytes of all buffers once every position of a context of `max_context` is in use.
+    pub(super) fn bytes_at_most(&self, config: &Config, max_context: usize) -> usize {
+        let logits = HEAD_ROWS.saturating_sub(1) * config.vocab_size;
+        // A chunk's own rows are scored beside the cache's.
+        let scores = self.scores.len().saturating_mul(max_context.saturating_add(self.rows));
+        scores.saturating_add(logits).saturating_mul(size_of::<f32>()).saturating_add(self.bytes())
+    }
+
     /// Bytes of all buffers as they are now (touched or not).
     pub(super) fn bytes(&self) -> usize {
-        let own = std::mem::size_of::<u16>() * 2 * self.k.len();
+        let own = self.own.k.bytes() + self.own.v.bytes();
         let floats = [&self.x, &self.normed, &self.branch, &self.shared, &self.q, &self.k, &self.v]
             .into_iter()
             .chain([&self.attended, &self.gate, &self.up, &self.logits])
