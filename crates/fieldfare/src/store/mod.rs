@@ -187,7 +187,7 @@ impl ExpertStore {
             self.ask(layer, steps, &mut progress);
             let (at, is_hit) = match hits.next() {
                 Some(at) => (at, true),
-                None => match self.readers.next() {
+                None => match self.readers.wait() {
                     None => return Ok(()),
                     Some(done) => {
                         let slot = done.job.slot;
@@ -245,7 +245,7 @@ impl ExpertStore {
 
     /// Waits for every read that is still out; what arrives is held, errors concern nobody any more.
     fn settle(&mut self) {
-        while let Some(Done { job, result }) = self.readers.next() {
+        while let Some(Done { job, result }) = self.readers.wait() {
             if matches!(result, Ok(Ok(()))) {
                 let _ = self.take_back(Done { job, result });
             } else {

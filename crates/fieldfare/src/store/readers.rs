@@ -150,14 +150,14 @@ impl Readers {
     }
 
     /// A job that has ended, if there is one now.
-    pub fn try_next(&mut self) -> Option<Done> {
+    pub fn poll(&mut self) -> Option<Done> {
         let done = self.shared.state().ended.pop_front()?;
         self.out -= 1;
         Some(done)
     }
 
     /// The next job to end; `None` if none is out.
-    pub fn next(&mut self) -> Option<Done> {
+    pub fn wait(&mut self) -> Option<Done> {
         if self.out == 0 {
             return None;
         }
@@ -219,7 +219,7 @@ mod tests {
     fn jobs_run_side_by_side_and_come_back() {
         let mut pool = SlotPool::new(1, 8, 32).unwrap();
         let mut readers = Readers::new(Box::new(Together(Barrier::new(3))), 3).unwrap();
-        assert!(readers.next().is_none() && readers.try_next().is_none());
+        assert!(readers.wait().is_none() && readers.poll().is_none());
         assert_eq!((readers.busy(), readers.threads()), (Duration::ZERO, 3));
         for expert in [0, 1, 2, 5, 6] {
             let job = job(&mut pool, expert);
@@ -227,7 +227,7 @@ mod tests {
         }
         assert_eq!(readers.in_flight(), 5);
         let mut seen = Vec::new();
-        while let Some(Done { job, result }) = readers.next() {
+        while let Some(Done { job, result }) = readers.wait() {
             assert_eq!(result.unwrap().is_err(), job.expert == 6);
             seen.push(job.expert);
             pool.take_back(job.loan);
@@ -245,11 +245,11 @@ mod tests {
         let mut pool = SlotPool::new(1, 8, 32).unwrap();
         let mut readers = Readers::new(Box::new(Together(Barrier::new(3))), 1).unwrap();
         readers.submit(job(&mut pool, 7));
-        let panic = readers.next().unwrap().result.unwrap_err();
+        let panic = readers.wait().unwrap().result.unwrap_err();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"expert seven"));
         // The thread goes on; what is out at the end is dropped with its memory.
         readers.submit(job(&mut pool, 4));
-        assert_eq!(readers.next().unwrap().job.expert, 4);
+        assert_eq!(readers.wait().unwrap().job.expert, 4);
         readers.submit(job(&mut pool, 5));
         drop((pool, readers));
     }

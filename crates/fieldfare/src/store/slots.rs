@@ -48,7 +48,7 @@ impl SlotPool {
     /// # Errors
     /// [`Error::BadRequest`] if the system has no such memory.
     pub fn new(layers: usize, slots: usize, stride: usize) -> Result<Self> {
-        let bytes = slots.checked_mul(stride).unwrap_or(usize::MAX);
+        let bytes = slots.saturating_mul(stride);
         let memory = Pages::new(bytes).map_err(|error| {
             Error::bad("expert-cache-slots", format!("cannot have {bytes} bytes for {slots} slots: {error}"))
         })?;
