@@ -110,7 +110,7 @@ impl Resident {
 
     /// Bytes of the copy in huge pages; `None` without one, or where the system does not say.
     pub fn huge_bytes(&self) -> Option<u64> {
-        self.copy.get()?.huge_bytes()
+        Some(self.copy.get()?.huge_bytes()?.min(self.map.bytes().len() as u64))
     }
 
     /// A tensor by its full name.
