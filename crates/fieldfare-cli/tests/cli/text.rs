@@ -178,7 +178,7 @@ fn the_memory_plan_is_said_and_kept_to() {
     let args = |memory| ["generate", "--prompt", "abc", "--max-new", "3", "--memory", memory];
     let ran = home.run_model(args("1GiB"));
     let err = &ran.err;
-    assert!(err.starts_with("memory ") && err.contains(" of 1073 MB: core "), "{err}");
+    assert!(err.starts_with("memory ") && err.contains(" of 1074 MB: core "), "{err}");
     assert!(err.contains(" reads\n") && err.lines().count() == 2, "{err}");
     let json = home.run_model(args("1GiB").into_iter().chain(["--json", "--quiet"])).json();
     assert_eq!(json["memory"]["plan"]["limit_bytes"], 1u64 << 30);

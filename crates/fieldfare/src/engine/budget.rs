@@ -331,7 +331,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mb = megabytes;
         match self.limit_bytes {
-            Some(limit) => write!(f, "memory {} of {} MB", mb(self.full_bytes()), limit / 1_000_000)?,
+            Some(limit) => write!(f, "memory {} of {} MB", mb(self.full_bytes()), mb(limit))?,
             None => write!(f, "memory {} MB", mb(self.full_bytes()))?,
         }
         let core = if self.core == Core::Mapped { "mapped" } else { "copied" };

@@ -44,7 +44,7 @@ fn the_large_model_in_two_gibibytes() {
     assert!(plan.full_bytes() <= 2 << 30 && plan.first_bytes() <= 2 << 30);
     let line = plan.to_string();
     assert!(
-        line.starts_with("memory 2147 of 2147 MB: core 1355 (mapped), KV 58 to 294, program 88, slots 6."),
+        line.starts_with("memory 2147 of 2148 MB: core 1355 (mapped), KV 58 to 294, program 88, slots 6."),
         "{line}"
     );
     assert!(line.contains(" of 128 a layer (about 34 % hits), direct reads"), "{line}");
