@@ -15,6 +15,7 @@ const UNSAFE_HOMES: &[&str] = &[
     "crates/fieldfare-kernels/src/pool.rs",
     "crates/fieldfare-kernels/src/dispatch",
     "crates/fieldfare/src/sys/",
+    "crates/fieldfare/src/store/slots.rs",
 ];
 /// The only places for `cfg` on the platform.
 const PLATFORM_HOMES: &[&str] = &[

@@ -2,6 +2,8 @@
 //! from here and from nowhere else.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fieldfare::engine::MemoryBudget;
+use fieldfare::sys::size;
 use std::path::PathBuf;
 
 /// What the environment decides.
@@ -108,6 +110,13 @@ pub struct InspectArgs {
     /// Model directory, or demo as for --model of the other commands [default: found as there]
     #[arg(value_name = "DIR")]
     pub directory: Option<PathBuf>,
+    /// Plan for this much memory, as --memory of the other commands
+    #[arg(long, value_name = "SIZE", default_value = "auto", allow_hyphen_values = true, value_parser = memory)]
+    pub memory: MemoryBudget,
+    /// Plan for this many tokens of context
+    #[arg(long, value_name = "N", default_value_t = 4096, allow_negative_numbers = true,
+        value_parser = integer::<1, 1_048_576>)]
+    pub max_context: usize,
     /// One JSON object on one line
     #[arg(long)]
     pub json: bool,
@@ -271,12 +280,22 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", default_value_t = 4096, allow_negative_numbers = true,
         value_parser = integer::<1, 1_048_576>)]
     pub max_context: usize,
-    /// Experts of each layer that are kept in memory [default: 16, or all where there are fewer]
+    /// Memory that the process may take, mapped weights included: 2GiB, 2GB, 2048MiB, or auto for what machine and
+    /// control group leave free
+    #[arg(long, value_name = "SIZE", default_value = "auto", allow_hyphen_values = true, value_parser = memory)]
+    pub memory: MemoryBudget,
+    /// Experts of each layer that are kept in memory [default: as many as --memory leaves room for]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 65_536>)]
     pub expert_cache_slots: Option<usize>,
     /// Which expert makes room for another
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyArg::Lfu)]
     pub expert_cache_policy: PolicyArg,
+    /// How experts are read [default: auto]
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = ReadsArg::Auto, hide_default_value = true)]
+    pub reads: ReadsArg,
+    /// How the resident weights are held [default: auto]
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = CoreArg::Auto, hide_default_value = true)]
+    pub core: CoreArg,
     /// Prompt tokens that pass through the model together
     #[arg(long, value_name = "N", default_value_t = 128, allow_negative_numbers = true,
         value_parser = integer::<1, 8192>)]
@@ -321,6 +340,28 @@ pub enum PolicyArg {
     Lru,
 }
 
+/// How experts are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReadsArg {
+    /// Buffered where memory is plentiful, else direct
+    Auto,
+    /// Past the page cache, where the file system can
+    Direct,
+    /// Through the page cache
+    Buffered,
+}
+
+/// How the resident weights are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CoreArg {
+    /// As the memory plan decides
+    Auto,
+    /// Mapped from the file; the system may drop pages and read them again
+    Mapped,
+    /// Copied into memory, in large pages where the system has them
+    Copied,
+}
+
 /// How exactly to compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PrecisionArg {
@@ -345,6 +386,14 @@ fn integer<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, Stri
         Err(_) => return Err("not a whole number".to_owned()),
     }
     .ok_or_else(|| format!("must be from {MIN} to {MAX}"))
+}
+
+/// `auto` or a size.
+fn memory(text: &str) -> Result<MemoryBudget, String> {
+    if text.trim().eq_ignore_ascii_case("auto") {
+        return Ok(MemoryBudget::Auto);
+    }
+    size::parse(text).map(MemoryBudget::Bytes)
 }
 
 fn seed(text: &str) -> Result<u64, String> {
@@ -394,6 +443,10 @@ mod tests {
             ("--expert-cache-slots", "-2", "must be from 1 to 65536"),
             ("--prefill-chunk-tokens", "0", "must be from 1 to 8192"),
             ("--threads", "0", "must be from 1 to 1024"),
+            ("--memory", "2G", "write GiB (of 1024) or GB (of 1000)"),
+            ("--memory", "-1GiB", "not a size: write it as 2GiB"),
+            ("--memory", "lots", "not a size"),
+            ("--reads", "fast", "auto, direct, buffered"),
             ("--seed", "-1", "not a whole number from 0 to 18446744073709551615"),
             ("--stop", "", "a value is required"),
         ] {

@@ -2,7 +2,9 @@
 //! object and the statistics at its end.
 
 use crate::Outcome;
-use crate::args::{EngineArgs, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, SamplingArgs};
+use crate::args::{
+    CoreArg, EngineArgs, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, ReadsArg, SamplingArgs,
+};
 use crate::failure::Failure;
 use crate::ui::output::{TextOut, Thoughts};
 use crate::ui::progress::{Progress, Unit};
@@ -10,11 +12,11 @@ use crate::ui::{output, report};
 use crate::{interrupt, locate};
 use fieldfare::chat::ParsedCall;
 use fieldfare::engine::{
-    Cancel, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Session,
+    Cancel, Core, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Session,
 };
-use fieldfare::model::Precision;
+use fieldfare::model::{Precision, RunnerStats};
 use fieldfare::sample::Sampling;
-use fieldfare::store::Policy;
+use fieldfare::store::{Policy, Reads};
 use serde_json::json;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
@@ -26,20 +28,35 @@ use std::time::Duration;
 /// # Errors
 /// No model, a damaged one, one in use.
 pub fn open(model: &ModelArgs, args: &EngineArgs, show: &OutputArgs) -> Outcome<Engine> {
-    open_at(&locate::model(model.model.as_deref(), show.quiet)?, args)
+    open_at(&locate::model(model.model.as_deref(), show.quiet)?, args, show)
 }
 
-/// Opens the model in this directory.
+/// Opens the model in this directory and says where the memory goes.
 ///
 /// # Errors
 /// A damaged one, one in use.
-pub fn open_at(directory: &Path, args: &EngineArgs) -> Outcome<Engine> {
-    Ok(Engine::open(directory, engine_options(args))?)
+pub fn open_at(directory: &Path, args: &EngineArgs, show: &OutputArgs) -> Outcome<Engine> {
+    let engine = Engine::open(directory, engine_options(args))?;
+    if !show.quiet {
+        report::statistics(&engine.plan().to_string());
+    }
+    Ok(engine)
 }
 
 fn engine_options(args: &EngineArgs) -> EngineOptions {
     EngineOptions {
         max_context: args.max_context,
+        memory: args.memory,
+        reads: match args.reads {
+            ReadsArg::Auto => None,
+            ReadsArg::Direct => Some(Reads::Direct),
+            ReadsArg::Buffered => Some(Reads::Buffered),
+        },
+        core: match args.core {
+            CoreArg::Auto => None,
+            CoreArg::Mapped => Some(Core::Mapped),
+            CoreArg::Copied => Some(Core::Copied),
+        },
         expert_cache_slots: args.expert_cache_slots,
         expert_cache_policy: match args.expert_cache_policy {
             PolicyArg::Lfu => Policy::Lfu,
@@ -156,13 +173,15 @@ pub fn with_bos(text: &str, engine: &Engine) -> Outcome<Vec<u32>> {
 ///
 /// # Errors
 /// Standard output failed, or the answer was interrupted.
-pub fn finish(generation: &Generation, show: &OutputArgs) -> Outcome {
+pub fn finish(generation: &Generation, engine: &Engine, show: &OutputArgs) -> Outcome {
     if show.json {
-        output::json_line(&json_object(generation))?;
+        let mut object = json_object(generation);
+        object["memory"] = memory(engine);
+        output::json_line(&object)?;
     }
     if !show.quiet {
         remark_calls(generation);
-        report::statistics(&statistics(generation));
+        report::statistics(&format!("{} · {}", statistics(generation), slots(&engine.stats_with_pages())));
     }
     if generation.finish == Finish::Cancelled { Err(Failure::Interrupted) } else { Ok(()) }
 }
@@ -198,6 +217,38 @@ fn json_object(generation: &Generation) -> serde_json::Value {
         object["tool_calls"] = generation.tool_calls.iter().map(call).collect();
     }
     object
+}
+
+/// The plan, and what became of it.
+fn memory(engine: &Engine) -> serde_json::Value {
+    let stats = engine.stats_with_pages();
+    json!({
+        "plan": engine.plan(),
+        "slots": stats.slots,
+        "slot_bytes": stats.slot_bytes,
+        "slot_huge_bytes": stats.slot_huge_bytes,
+        "core_copied_bytes": stats.core_copied_bytes,
+        "core_huge_bytes": stats.core_huge_bytes,
+        "kv_bytes": stats.kv_bytes,
+        "reads": stats.reads,
+        "read_seconds": stats.read_time.as_secs_f64(),
+        "read_bytes": stats.bytes_read,
+    })
+}
+
+/// What the slots came to: how many, how much of them (and of a copied core) in huge pages, how they were read.
+fn slots(stats: &RunnerStats) -> String {
+    let mut text = report::count(stats.slots, "slot");
+    let bytes = stats.slot_bytes + stats.core_copied_bytes;
+    let huge = [stats.slot_huge_bytes, stats.core_huge_bytes].into_iter().flatten();
+    if stats.slot_huge_bytes.is_some() && bytes > 0 {
+        let share = huge.sum::<u64>() as f64 / bytes as f64;
+        text.push_str(&format!(", {:.0} % in huge pages", 100.0 * share));
+    }
+    if let Some(reads) = stats.reads {
+        text.push_str(&format!(", {reads} reads"));
+    }
+    text
 }
 
 /// One line about an answer that was made.

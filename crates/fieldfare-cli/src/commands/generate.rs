@@ -23,7 +23,7 @@ pub fn run(args: &GenerateArgs) -> Outcome {
     let prompt = ids(&given, &engine)?;
     let options = answer::generate_options(&args.sampling, OutputMode::Raw);
     let generation = answer::run(&mut engine.session(), &prompt, &options, &args.output)?;
-    answer::finish(&generation, &args.output)
+    answer::finish(&generation, &engine, &args.output)
 }
 
 /// Reads the input before the model is opened, so that a mistake in it is known at once.

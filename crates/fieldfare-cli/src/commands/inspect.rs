@@ -6,7 +6,9 @@ use crate::locate;
 use crate::ui::output;
 use crate::ui::report::{self, Table};
 use crate::ui::style::Style;
+use fieldfare::engine::{self, EngineOptions};
 use fieldfare::format::{self, Inspection, QuantSlot};
+use serde_json::json;
 
 /// Shows the directory.
 ///
@@ -15,10 +17,38 @@ use fieldfare::format::{self, Inspection, QuantSlot};
 pub fn run(args: &InspectArgs) -> Outcome {
     let directory = locate::model(args.directory.as_deref(), false)?;
     let inspection = format::inspect(&directory)?;
+    let options =
+        EngineOptions { memory: args.memory, max_context: args.max_context, ..EngineOptions::default() };
+    let plan = engine::plan(&directory, &options);
     if args.json {
-        return output::json_line(&inspection);
+        // What cannot be planned here may be planned elsewhere: the rest is worth showing.
+        let plan = match &plan {
+            Ok(plan) => json!(plan),
+            Err(error) => json!({ "error": error.to_string() }),
+        };
+        return output::json_line(&Described { inspection: &inspection, plan });
     }
-    output::document(table(&inspection).text(Style::stdout()).as_bytes())
+    let mut table = table(&inspection);
+    match plan {
+        Ok(plan) => {
+            table.section("Memory plan");
+            for (at, line) in plan.lines().iter().enumerate() {
+                table.row(if at == 0 { "now" } else { "" }, line.trim_start());
+            }
+        }
+        Err(error) => {
+            table.section("Memory plan").row("none", error.to_string());
+        }
+    }
+    output::document(table.text(Style::stdout()).as_bytes())
+}
+
+/// The JSON object.
+#[derive(serde::Serialize)]
+struct Described<'a> {
+    #[serde(flatten)]
+    inspection: &'a Inspection,
+    plan: serde_json::Value,
 }
 
 fn table(found: &Inspection) -> Table {

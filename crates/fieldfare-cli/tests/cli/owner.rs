@@ -120,7 +120,11 @@ fn an_interrupted_score_prints_nothing() {
     let ids: Vec<u32> = (0..4096).map(|i| 2 + i % 500).collect();
     let tokens = home.write("long.json", serde_json::to_string(&ids).unwrap());
     let mut command = Command::new(binary());
-    command.args(["score", "--json", "--tokens-file"]).arg(tokens).arg("--model").arg(endless_model());
+    command
+        .args(["score", "--json", "--quiet", "--tokens-file"])
+        .arg(tokens)
+        .arg("--model")
+        .arg(endless_model());
     command.envs(home.environment()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     wait_for_owner(&home);

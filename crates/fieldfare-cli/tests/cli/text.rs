@@ -162,9 +162,31 @@ fn chunks_slots_and_policies_change_nothing() {
         ["--expert-cache-slots", "16"],
         ["--expert-cache-policy", "lru"],
         ["--threads", "1"],
+        ["--memory", "400MiB"],
+        ["--memory", "1.5GiB"],
+        ["--reads", "direct"],
+        ["--reads", "buffered"],
+        ["--core", "copied"],
     ] {
         assert_eq!(run(&options), wanted, "{options:?}");
     }
+}
+
+#[test]
+fn the_memory_plan_is_said_and_kept_to() {
+    let home = Home::new();
+    let args = |memory| ["generate", "--prompt", "abc", "--max-new", "3", "--memory", memory];
+    let ran = home.run_model(args("1GiB"));
+    let err = &ran.err;
+    assert!(err.starts_with("memory ") && err.contains(" of 1074 MB: core "), "{err}");
+    assert!(err.contains(" reads\n") && err.lines().count() == 2, "{err}");
+    let json = home.run_model(args("1GiB").into_iter().chain(["--json", "--quiet"])).json();
+    assert_eq!(json["memory"]["plan"]["limit_bytes"], 1u64 << 30);
+    assert_eq!(json["memory"]["slots"], json["memory"]["plan"]["slots"]);
+    let little = home.run_model(args("1MiB"));
+    let err = little.fails(2, "memory: this model needs ");
+    assert!(err.contains(" MB at 4096 tokens of context, 1 MB are given"), "{err}");
+    home.run_model(args("2G")).fails(2, "write GiB (of 1024) or GB (of 1000)");
 }
 
 #[test]

@@ -5,12 +5,15 @@
 //! written against [`crate::model::Forward`]. Results depend on model, prompt, options and seed, and on
 //! nothing else: not on what was asked before, chunks, slots or threads.
 
+mod arrange;
+pub mod budget;
 mod event;
 mod generate;
 mod options;
 mod score;
 mod session;
 
+pub use budget::{Core, MemoryBudget, Plan};
 pub use event::{Candidate, Event, Finish, Generation, Scores, Timings};
 pub use options::{Cancel, EngineOptions, GenerateOptions, OutputMode};
 pub use session::Session;
@@ -19,7 +22,7 @@ pub use session::Session;
 mod tests;
 
 use crate::format::{Integrity, ModelDir, hash};
-use crate::model::{Forward, Runner, RunnerStats};
+use crate::model::{Forward, Prepared, Runner, RunnerStats};
 use crate::sys::lock::ModelLock;
 use crate::sys::paths;
 use crate::tokenizer::Tokenizer;
@@ -35,6 +38,7 @@ const MAX_CONFIG_BYTES: u64 = 4 << 20;
 /// One model, open and owned by this process.
 pub struct Engine {
     runner: Runner,
+    plan: Plan,
     /// The ids in the KV cache, kept from session to session.
     cached: Vec<u32>,
     tokenizer: Result<Arc<Tokenizer>, String>,
@@ -49,7 +53,7 @@ impl Engine {
     ///
     /// # Errors
     /// Those of [`ModelDir::open`]; [`Error::Locked`] while another process has the model;
-    /// [`Error::BadRequest`] for options out of range; a damaged tokenizer. A missing tokenizer is none.
+    /// [`Error::BadRequest`] for options out of range or a memory budget below what works; a damaged tokenizer. A missing tokenizer is none.
     pub fn open(path: &Path, options: EngineOptions) -> Result<Self> {
         options.validate()?;
         let dir = Arc::new(ModelDir::open(path, Integrity::Receipt)?);
@@ -64,7 +68,9 @@ impl Engine {
             Ok(tokenizer) => tokenizer.control().stop_ids(),
             Err(_) => configured_stop_ids(&dir)?,
         };
-        let runner = Runner::new(dir, options.runner())?;
+        let prepared = Prepared::new(dir, options.runner())?;
+        let plan = arrange::plan(&prepared, &options, arrange::Holding::Measured)?;
+        let runner = prepared.run(arrange::memory(&plan))?;
         if let Ok(tokenizer) = &tokenizer
             && tokenizer.vocab_size() > runner.vocab_size()
         {
@@ -72,7 +78,7 @@ impl Engine {
                 format!("has {} entries, the model has {}", tokenizer.vocab_size(), runner.vocab_size());
             return Err(Error::damaged("tokenizer/tokenizer.json", reason));
         }
-        Ok(Self { runner, cached: Vec::new(), tokenizer, stop_ids, _lock: lock })
+        Ok(Self { runner, plan, cached: Vec::new(), tokenizer, stop_ids, _lock: lock })
     }
 
     /// The directory.
@@ -103,9 +109,19 @@ impl Engine {
         &self.stop_ids
     }
 
+    /// Where the memory goes.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     /// What the model did since it was opened, and the memory it takes.
     pub fn stats(&self) -> RunnerStats {
         self.runner.stats()
+    }
+
+    /// [`Engine::stats`] with the huge pages counted, which takes the system a moment.
+    pub fn stats_with_pages(&self) -> RunnerStats {
+        self.runner.stats_with_pages()
     }
 
     /// The model itself, with an empty cache, for tools that look inside and feed it themselves.
@@ -133,6 +149,16 @@ impl Engine {
             },
         }
     }
+}
+
+/// The plan that [`Engine::open`] would make for this directory now, without taking the model or its memory.
+///
+/// # Errors
+/// Those of [`ModelDir::open`] and of the plan.
+pub fn plan(path: &Path, options: &EngineOptions) -> Result<Plan> {
+    options.validate()?;
+    let prepared = Prepared::new(ModelDir::open(path, Integrity::Receipt)?, options.runner())?;
+    arrange::plan(&prepared, options, arrange::Holding::Usual)
 }
 
 /// The tokenizer, or why there is none. Its compiled form lives in the cache folder, never in the model.

@@ -1,8 +1,9 @@
 //! What an engine and a generation are asked for, checked before any work.
 
+use super::budget::{Core, MemoryBudget};
 use crate::model::{Precision, RunnerOptions};
 use crate::sample::Sampling;
-use crate::store::Policy;
+use crate::store::{Policy, Reads};
 use crate::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct EngineOptions {
     /// Tokens that the KV cache may hold, prompt and answer together. Memory is taken as it fills.
     pub max_context: usize,
-    /// Expert slots of a layer; `None` lets the model choose.
+    /// Resident memory that the process may take, pages of mapped files included. Never changes a result.
+    pub memory: MemoryBudget,
+    /// Expert slots of a layer; `None` leaves them to the memory budget.
     pub expert_cache_slots: Option<usize>,
+    /// How experts are read; `None` leaves it to the plan. Never changes a result.
+    pub reads: Option<Reads>,
+    /// How the resident weights are held; `None` leaves it to the plan. Never changes a result.
+    pub core: Option<Core>,
     /// Which expert loses its slot. Never changes a result.
     pub expert_cache_policy: Policy,
     /// Tokens of a prefill pass. Never changes a result.
@@ -31,7 +38,10 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             max_context: 4096,
+            memory: MemoryBudget::Auto,
             expert_cache_slots: None,
+            reads: None,
+            core: None,
             expert_cache_policy: Policy::default(),
             prefill_chunk_tokens: 128,
             precision: Precision::Default,

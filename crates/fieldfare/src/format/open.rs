@@ -132,6 +132,11 @@ impl ModelDir {
         &self.resident
     }
 
+    /// Copies the resident tensors into anonymous memory; see [`Resident`].
+    pub fn copy_resident(&self) -> Result<()> {
+        self.resident.copy(self.open_file(WEIGHTS)?)
+    }
+
     /// What the receipt says.
     pub fn receipt(&self) -> &ReceiptState {
         &self.receipt

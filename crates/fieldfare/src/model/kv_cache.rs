@@ -65,7 +65,8 @@ impl KvBuf {
         }
     }
 
-    fn bytes(&self) -> usize {
+    /// Bytes of the buffer.
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Self::F32(data) => data.len() * 4,
             Self::F16(data) => data.len() * 2,
@@ -183,6 +184,17 @@ impl LayerKv {
         }
     }
 
+    /// Bytes of the pages for the positions before `positions`.
+    fn bytes_for(&self, positions: usize) -> u64 {
+        let rows = positions.min(self.rows).next_multiple_of(PAGE_ROWS).min(self.rows);
+        let element = match self.kind {
+            KvType::F16 => size_of::<u16>(),
+            KvType::F32 => size_of::<f32>(),
+        };
+        let width = (self.kv_heads * self.head_dim * element) as u64;
+        width.saturating_mul(2).saturating_mul(rows as u64)
+    }
+
     fn bytes(&self) -> usize {
         self.pages.iter().map(|page| page.k.bytes() + page.v.bytes()).sum()
     }
@@ -246,6 +258,11 @@ impl KvCache {
         len
     }
 
+    /// Bytes taken once it has held so many positions.
+    pub(super) fn bytes_for(&self, positions: usize) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| layer.bytes_for(positions).saturating_add(sum))
+    }
+
     /// Bytes taken so far.
     pub(super) fn bytes(&self) -> usize {
         self.layers.iter().map(LayerKv::bytes).sum()
@@ -296,6 +313,7 @@ mod tests {
                     layer.append(at, chunk, &own(at, chunk, 2, 3));
                     at += chunk;
                     let range = at.saturating_sub(window)..at;
+                    assert_eq!(layer.bytes() as u64, layer.bytes_for(at));
                     for head in 0..2 {
                         assert_eq!(positions(&layer, range.clone(), head), expected(range.clone()));
                     }
@@ -316,6 +334,7 @@ mod tests {
         for (position, rows) in [(0, 256), (255, 256), (256, 300), (299, 300)] {
             layer.append(position, 1, &one);
             assert_eq!(layer.bytes(), rows * 2 * 2 * 2);
+            assert_eq!(layer.bytes_for(position + 1), layer.bytes() as u64);
         }
     }
 

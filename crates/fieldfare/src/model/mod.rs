@@ -10,14 +10,18 @@ mod forward;
 mod head;
 mod kv_cache;
 mod moe;
+mod options;
+mod prepared;
 mod probe;
 mod runner;
 mod scratch;
 mod weights;
 
 pub use config::{Config, LayerKind};
+pub use options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
+pub use prepared::Prepared;
 pub use probe::Probe;
-pub use runner::{DEFAULT_SLOTS, Precision, Runner, RunnerOptions, RunnerStats};
+pub use runner::{Runner, RunnerStats};
 
 use crate::Result;
 use std::ops::ControlFlow;

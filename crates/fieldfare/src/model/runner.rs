@@ -2,66 +2,23 @@
 
 use super::config::Config;
 use super::forward::{Pass, forward};
-use super::kv_cache::{KvCache, KvType};
+use super::kv_cache::KvCache;
+use super::options::RunnerOptions;
+use super::prepared::Prepared;
 use super::scratch::{HEAD_ROWS, Scratch};
 use super::weights::Weights;
 use super::{Forward, Probe, head};
-use crate::format::{ModelDir, kv_bytes};
-use crate::store::{ExpertStore, LayerFile, LayerFiles, Policy, StoreShape};
-use crate::sys::memory;
+use crate::format::ModelDir;
+use crate::store::{ExpertStore, Reads};
 use crate::{Error, Result};
-use fieldfare_kernels::{ISA_VARIABLE, Kernels, Planes, Pool};
+use fieldfare_kernels::{Kernels, Planes, Pool};
 use std::borrow::Borrow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Slots of a layer when nothing is said: the knee of the hit-rate curve at the memory this project is about.
-pub const DEFAULT_SLOTS: usize = 16;
-
 /// What is to blame when the numbers are wrong and the structure is right.
 const WEIGHT_FILES: &str = "model_weights.bin or packed_experts/layer_*.bin";
-
-/// What may be rounded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Precision {
-    /// Activations as integers of about 15 bits in every product but the router's; keys and values in half
-    /// precision (single, should the model's key norms be so large that halves could overflow).
-    #[default]
-    Default,
-    /// Everything in single precision, for verification.
-    Exact,
-}
-
-/// How to run a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunnerOptions {
-    /// Positions the KV cache may hold; memory is taken as they are used.
-    pub max_context: usize,
-    /// Tokens of a prefill pass; more read each expert less often and take more scratch.
-    pub prefill_chunk_tokens: usize,
-    /// What may be rounded.
-    pub precision: Precision,
-    /// Expert slots of a layer; `None` is 16, or all experts where there are fewer.
-    pub slots_per_layer: Option<usize>,
-    /// Which expert loses its slot.
-    pub policy: Policy,
-    /// Worker threads; `None` is one for each core this process may use.
-    pub threads: Option<usize>,
-}
-
-impl Default for RunnerOptions {
-    fn default() -> Self {
-        Self {
-            max_context: 4096,
-            prefill_chunk_tokens: 128,
-            precision: Precision::Default,
-            slots_per_layer: None,
-            policy: Policy::default(),
-            threads: None,
-        }
-    }
-}
 
 /// What a runner has done and what it takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,8 +45,18 @@ pub struct RunnerStats {
     pub slot_bytes: usize,
     /// Bytes of activation buffers, touched or not.
     pub scratch_bytes: usize,
-    /// Slots of a layer.
+    /// Of these, bytes in huge pages; `None` where the system does not say.
+    pub slot_huge_bytes: Option<u64>,
+    /// Bytes of resident weights that were copied into memory; 0 while they are mapped.
+    pub core_copied_bytes: usize,
+    /// Of these, bytes in huge pages; `None` where the system does not say.
+    pub core_huge_bytes: Option<u64>,
+    /// Slots of all layers now; they are given up as the cache grows where a plan says so.
+    pub slots: usize,
+    /// Slots of a layer; some may have one more.
     pub slots_per_layer: usize,
+    /// How experts are read.
+    pub reads: Option<Reads>,
     /// Worker threads.
     pub threads: usize,
 }
@@ -107,54 +74,41 @@ pub struct Runner {
     scratch: Scratch,
     probe: Option<Box<dyn Probe>>,
     max_context: usize,
+    /// Bytes that the cache and the slots may take together, where slots give way.
+    shared_bytes: Option<u64>,
     position: usize,
     stats: RunnerStats,
 }
 
 impl Runner {
-    /// Checks the directory's configuration and tensors and makes the buffers.
+    /// Checks the directory's configuration and tensors and makes the buffers: [`Prepared`] run in its usual memory.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] for an option out of range, [`Error::Unsupported`] for a model of another kind,
-    /// [`Error::Damaged`] for tensors that do not fit the configuration.
+    /// Those of [`Prepared::new`] and [`Prepared::run`].
     pub fn new(dir: impl Into<Arc<ModelDir>>, options: impl Borrow<RunnerOptions>) -> Result<Self> {
-        let (dir, options) = (dir.into(), options.borrow());
-        check_options(options)?;
-        let config = Config::open(&dir)?;
-        let weights = Weights::open(&dir, &config)?;
-        let kind = match options.precision {
-            Precision::Default if weights.keys_fit_f16() => KvType::F16,
-            Precision::Default | Precision::Exact => KvType::F32,
-        };
-        let threads = options
-            .threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-        let pool = Pool::new(threads);
-        let rows = options.prefill_chunk_tokens.min(options.max_context);
-        let store = open_store(&dir, &config, options)?;
-        let scratch = Scratch::new(&config, rows, pool.threads(), kind);
-        let width = if kind == KvType::F32 { 2 } else { 1 };
-        check_memory(
-            options.max_context,
-            &|context| kv_bytes(&dir.manifest().arch, context).saturating_mul(width),
-            (store.slot_bytes() + scratch.bytes()) as u64,
-            memory::limit_bytes(),
-        )?;
-        Ok(Self {
-            cache: KvCache::new(&config, kind, options.max_context),
-            scratch,
-            store,
-            kernels: kernels()?,
-            pool,
-            planes: (options.precision == Precision::Default).then_some(Planes::Two),
-            weights,
-            config,
+        let prepared = Prepared::new(dir, options)?;
+        let memory = prepared.usual_memory();
+        prepared.run(memory)
+    }
+
+    pub(super) fn assemble(prepared: Prepared, store: ExpertStore, shared_bytes: Option<u64>) -> Self {
+        let Prepared { dir, config, weights, kernels, pool, cache, scratch, options } = prepared;
+        Self {
+            planes: options.precision.planes(),
             dir,
+            config,
+            weights,
+            kernels,
+            pool,
+            cache,
+            store,
+            scratch,
             probe: None,
             max_context: options.max_context,
+            shared_bytes,
             position: 0,
             stats: RunnerStats::default(),
-        })
+        }
     }
 
     /// The model's shape.
@@ -172,7 +126,7 @@ impl Runner {
         std::mem::replace(&mut self.probe, probe)
     }
 
-    /// What was done so far and what memory is taken.
+    /// What was done so far and what memory is taken, but for the huge pages.
     pub fn stats(&self) -> RunnerStats {
         let store = self.store.stats();
         RunnerStats {
@@ -183,10 +137,30 @@ impl Runner {
             kv_bytes: self.cache.bytes(),
             slot_bytes: self.store.slot_bytes(),
             scratch_bytes: self.scratch.bytes(),
+            slots: self.store.slots(),
+            reads: Some(self.store.reads()),
+            core_copied_bytes: self.dir.resident().copied_bytes(),
             slots_per_layer: self.store.slots_per_layer(),
             threads: self.pool.threads(),
             ..self.stats
         }
+    }
+
+    /// [`Runner::stats`] with the huge pages counted, which takes the system a moment.
+    pub fn stats_with_pages(&self) -> RunnerStats {
+        RunnerStats {
+            slot_huge_bytes: self.store.huge_bytes(),
+            core_huge_bytes: self.dir.resident().huge_bytes(),
+            ..self.stats()
+        }
+    }
+
+    /// Gives up the slots whose memory the cache is about to need for `rows` more positions.
+    fn make_room(&mut self, rows: usize) {
+        let Some(shared) = self.shared_bytes else { return };
+        let needed = self.cache.bytes_for(self.position + rows).max(self.cache.bytes() as u64);
+        let slots = shared.saturating_sub(needed) / self.dir.manifest().expert_stride.max(1);
+        self.store.shrink(usize::try_from(slots).unwrap_or(usize::MAX));
     }
 
     /// Refuses what must not start: no ids, ids beyond the vocabulary, more than the context holds.
@@ -214,6 +188,7 @@ impl Runner {
         between: &mut dyn FnMut() -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
     ) -> Result<()> {
+        self.make_room(ids.len());
         let mut pass = Pass {
             config: &self.config,
             resident: self.dir.resident().bytes(),
@@ -266,74 +241,6 @@ enum Rows {
     None,
     Last,
     All,
-}
-
-/// Bounds of the options: far beyond sense, low enough that no size overflows or asks for absurd memory.
-const LIMITS: [(&str, usize); 3] =
-    [("max-context", 1 << 20), ("prefill-chunk-tokens", 8192), ("threads", 1024)];
-
-fn check_options(options: &RunnerOptions) -> Result<()> {
-    let values = [options.max_context, options.prefill_chunk_tokens, options.threads.unwrap_or(1)];
-    for ((field, limit), value) in LIMITS.into_iter().zip(values) {
-        if value == 0 || value > limit {
-            return Err(Error::bad(field, format!("{value} is not between 1 and {limit}")));
-        }
-    }
-    Ok(())
-}
-
-/// Refuses a context that could not be filled: the KV cache grows as it is used, so it would end in the middle of an
-/// answer. `fixed` is what is taken besides; mapped weights do not count, since the system may drop them.
-fn check_memory(context: usize, kv: &dyn Fn(usize) -> u64, fixed: u64, limit: Option<u64>) -> Result<()> {
-    let need = |context| kv(context).saturating_add(fixed);
-    let Some(limit) = limit.filter(|&limit| need(context) > limit) else { return Ok(()) };
-    let megabytes = |bytes: u64| bytes.div_ceil(1_000_000);
-    if need(1) > limit {
-        let reason =
-            format!("slots and buffers take {} MB, there are {}", megabytes(fixed), megabytes(limit));
-        return Err(Error::bad("expert-cache-slots", reason));
-    }
-    let (mut fits, mut beyond) = (1, context);
-    while beyond - fits > 1 {
-        let middle = fits.midpoint(beyond);
-        if need(middle) > limit { beyond = middle } else { fits = middle }
-    }
-    let (need, limit) = (megabytes(need(context)), megabytes(limit));
-    let reason =
-        format!("{context} tokens take {need} MB of memory when all are used, there are {limit}; {fits} fit");
-    Err(Error::bad("max-context", reason))
-}
-
-/// The kernels that [`ISA_VARIABLE`] names, or the best. A name that cannot be had is refused: who sets it measures or
-/// compares, and would not notice other kernels in its place.
-fn kernels() -> Result<&'static Kernels> {
-    let name = std::env::var_os(ISA_VARIABLE);
-    let name = name.as_ref().map(|name| name.to_string_lossy());
-    Kernels::detect_named(name.as_deref()).map_err(|error| Error::bad(ISA_VARIABLE, error.to_string()))
-}
-
-fn open_store(dir: &ModelDir, config: &Config, options: &RunnerOptions) -> Result<ExpertStore> {
-    let layers = config.layers.len();
-    let mut files = Vec::with_capacity(layers);
-    for layer in 0..layers {
-        let parts = dir.expert_parts(layer)?;
-        files.push(LayerFile {
-            file: dir.open_layer(layer)?,
-            name: format!("packed_experts/{}", dir.experts().layers[layer].file),
-            rank_of: parts.slot_of,
-        });
-    }
-    let stride = dir.manifest().expert_stride;
-    let slots = options.slots_per_layer.unwrap_or_else(|| DEFAULT_SLOTS.min(config.num_experts));
-    let shape = StoreShape {
-        layers,
-        experts: config.num_experts,
-        slots_per_layer: slots,
-        stride: usize::try_from(stride)
-            .map_err(|_| Error::damaged("manifest.json: expertStride", "exceeds the address space"))?,
-    };
-    let reader = LayerFiles::new(dir.path(), stride, files);
-    ExpertStore::new(shape, options.policy, Box::new(reader))
 }
 
 impl Forward for Runner {
@@ -407,22 +314,5 @@ impl Forward for Runner {
     fn rewind(&mut self, len: usize) -> usize {
         self.position = self.cache.rewind(len.min(self.position));
         self.position
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_context_that_cannot_be_filled_is_refused_with_the_one_that_can() {
-        let kv = |context: usize| 1_000_000 * context as u64;
-        let check = |context, fixed, limit| check_memory(context, &kv, fixed, limit);
-        check(100, 50_000_000, Some(150_000_000)).unwrap();
-        check(usize::MAX, 0, None).unwrap();
-        let text = check(1 << 20, 50_000_000, Some(150_000_000)).unwrap_err().to_string();
-        assert!(text.starts_with("max-context: 1048576 tokens") && text.ends_with(" 100 fit"), "{text}");
-        let text = check(2, 150_000_000, Some(150_000_000)).unwrap_err().to_string();
-        assert_eq!(text, "expert-cache-slots: slots and buffers take 150 MB, there are 150");
     }
 }

@@ -5,7 +5,7 @@
 
 use super::config::Config;
 use super::kv_cache::{KvType, OwnKv};
-use fieldfare_kernels::Acts;
+use fieldfare_kernels::{Acts, GROUP, Planes};
 
 /// Rows of logits that [`super::Forward::prefill_each`] computes at once: the table is read once for all of
 /// them.
@@ -103,18 +103,25 @@ pub(super) struct OneExpert {
 
 impl Scratch {
     /// Buffers for `rows` tokens, `workers` threads and keys and values of `kind`.
-    pub(super) fn new(config: &Config, rows: usize, workers: usize, kind: KvType) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        rows: usize,
+        workers: usize,
+        kind: KvType,
+        planes: Option<Planes>,
+    ) -> Self {
         let hidden = rows * config.hidden_size;
         let layers = || config.layers.iter().copied();
         let q = rows * layers().map(|l| config.num_attention_heads * config.head_width(l)).max().unwrap_or(0);
         let kv = rows * layers().map(|l| config.kv_heads(l) * config.head_width(l)).max().unwrap_or(0);
+        let widest = config.hidden_size.max(config.intermediate_size).max(q / rows.max(1));
         let table =
             |width: usize| RopeTable { cos: vec![0.0; rows * width / 2], sin: vec![0.0; rows * width / 2] };
         Self {
             rows,
             x: vec![0.0; hidden],
             normed: vec![0.0; hidden],
-            acts: Acts::new(),
+            acts: acts(planes, rows, widest),
             branch: vec![0.0; hidden],
             shared: vec![0.0; hidden],
             rope: [table(config.head_dim), table(config.global_head_dim)],
@@ -126,14 +133,22 @@ impl Scratch {
             scores: vec![Vec::new(); workers.max(1)],
             gate: vec![0.0; rows * config.intermediate_size],
             up: vec![0.0; rows * config.intermediate_size],
-            routed: Routed::new(config, rows),
+            routed: Routed::new(config, rows, planes),
             logits: vec![0.0; config.vocab_size],
         }
     }
 
+    /// Bytes of all buffers once every position of a context of `max_context` is in use.
+    pub(super) fn bytes_at_most(&self, config: &Config, max_context: usize) -> usize {
+        let logits = HEAD_ROWS.saturating_sub(1) * config.vocab_size;
+        // A chunk's own rows are scored beside the cache's.
+        let scores = self.scores.len().saturating_mul(max_context.saturating_add(self.rows));
+        scores.saturating_add(logits).saturating_mul(size_of::<f32>()).saturating_add(self.bytes())
+    }
+
     /// Bytes of all buffers as they are now (touched or not).
     pub(super) fn bytes(&self) -> usize {
-        let own = std::mem::size_of::<u16>() * 2 * self.k.len();
+        let own = self.own.k.bytes() + self.own.v.bytes();
         let floats = [&self.x, &self.normed, &self.branch, &self.shared, &self.q, &self.k, &self.v]
             .into_iter()
             .chain([&self.attended, &self.gate, &self.up, &self.logits])
@@ -153,8 +168,13 @@ impl Scratch {
     }
 }
 
+/// Room for `rows` rows of `cols` activations, if they become integers: what the memory plan counts is there from the start.
+fn acts(planes: Option<Planes>, rows: usize, cols: usize) -> Acts {
+    planes.map_or_else(Acts::new, |planes| Acts::with_capacity(rows, cols.next_multiple_of(GROUP), planes))
+}
+
 impl Routed {
-    fn new(config: &Config, rows: usize) -> Self {
+    fn new(config: &Config, rows: usize, planes: Option<Planes>) -> Self {
         let uses = rows * config.top_k_experts;
         Self {
             logits: vec![0.0; rows * config.num_experts],
@@ -168,11 +188,11 @@ impl Routed {
             parts: vec![0.0; uses * config.hidden_size],
             mine: OneExpert {
                 rows: Vec::with_capacity(rows),
-                input: vec![0.0; rows * config.hidden_size],
-                acts: Acts::new(),
+                input: vec![0.0; if planes.is_none() { rows * config.hidden_size } else { 0 }],
+                acts: acts(planes, rows, config.hidden_size),
                 gate: vec![0.0; rows * config.moe_intermediate_size],
                 up: vec![0.0; rows * config.moe_intermediate_size],
-                inner: Acts::new(),
+                inner: acts(planes, rows, config.moe_intermediate_size),
             },
         }
     }

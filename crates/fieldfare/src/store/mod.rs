@@ -2,13 +2,15 @@
 //! slots where they are held or fresh from the layer files.
 //!
 //! Slots of all layers are one allocation ([`slots`]), each layer has an equal share, [`policy`] says which
-//! expert is worth keeping, [`plan`] works out a request without doing it, [`reader`] does the reads. Results
-//! do not depend on any of this: a blob is the same bytes wherever it comes from, and callers must not let
-//! the order of delivery change their sums.
+//! expert is worth keeping, [`plan`] works out a request without doing it, [`readers`] are the threads that read,
+//! [`reader`] how one blob is read. What is missing is asked for at once; what is held is delivered meanwhile, and
+//! then each blob as it arrives. Results do not depend on any of this: a blob is the same bytes wherever it comes
+//! from, and callers must not let the order of delivery change their sums.
 
 pub mod plan;
 pub mod policy;
 pub mod reader;
+pub mod readers;
 pub mod slots;
 
 pub use plan::Step;
@@ -17,8 +19,32 @@ pub use reader::{LayerFile, LayerFiles, ReadAt, Reader};
 
 use crate::{Error, Result};
 use policy::Uses;
-use slots::SlotPool;
-use std::time::{Duration, Instant};
+use readers::{Done, Job, Readers};
+use slots::{SlotPool, slots_of};
+use std::time::Duration;
+
+/// Reader threads when nothing is said. A disk delivers its full rate to one or two large reads; more only make each of
+/// them later.
+pub const DEFAULT_READERS: usize = 2;
+
+/// How blobs are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reads {
+    /// From the disk into the slot, past the page cache.
+    Direct,
+    /// Through the page cache, which keeps what it has memory for.
+    Buffered,
+}
+
+impl std::fmt::Display for Reads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Direct => "direct",
+            Self::Buffered => "buffered",
+        })
+    }
+}
 
 /// What the store has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,7 +55,7 @@ pub struct StoreStats {
     pub misses: u64,
     /// Bytes read.
     pub bytes_read: u64,
-    /// Time spent in reads.
+    /// Time in which at least one read was under way.
     pub read_time: Duration,
 }
 
@@ -44,7 +70,7 @@ struct Layer {
 pub struct ExpertStore {
     slots: SlotPool,
     layers: Vec<Layer>,
-    reader: Box<dyn Reader>,
+    readers: Readers,
     steps: Vec<Step>,
     stats: StoreStats,
 }
@@ -56,10 +82,36 @@ pub struct StoreShape {
     pub layers: usize,
     /// Experts of a layer.
     pub experts: usize,
-    /// Slots of a layer, 1..=`experts`.
-    pub slots_per_layer: usize,
+    /// Slots of all layers together: at least one a layer, at most all experts.
+    pub slots: usize,
     /// Bytes of a blob and of a slot.
     pub stride: usize,
+    /// Reader threads.
+    pub readers: usize,
+}
+
+/// How far a request has come.
+struct Progress {
+    /// By step: delivered to the caller.
+    delivered: Vec<bool>,
+    /// By step: a read that was given to the readers.
+    asked: Vec<bool>,
+    /// By step: the earlier step that uses the same slot and must have been delivered before.
+    after: Vec<Option<usize>>,
+}
+
+impl Progress {
+    fn new(steps: &[Step]) -> Self {
+        let after = (0..steps.len())
+            .map(|at| (0..at).rev().find(|&earlier| steps[earlier].slot() == steps[at].slot()))
+            .collect();
+        Self { delivered: vec![false; steps.len()], asked: vec![false; steps.len()], after }
+    }
+
+    /// Whether a read may begin: what its slot held for this request has been delivered.
+    fn is_free(&self, at: usize) -> bool {
+        self.after[at].is_none_or(|earlier| self.delivered[earlier])
+    }
 }
 
 impl ExpertStore {
@@ -68,18 +120,23 @@ impl ExpertStore {
     /// # Errors
     /// [`Error::BadRequest`] for a slot count out of range or a pool beyond the address space.
     pub fn new(shape: StoreShape, policy: Policy, reader: Box<dyn Reader>) -> Result<Self> {
-        let StoreShape { layers, experts, slots_per_layer, stride } = shape;
-        if slots_per_layer == 0 || slots_per_layer > experts {
-            return Err(Error::bad(
-                "expert-cache-slots",
-                format!("{slots_per_layer} is not between 1 and the {experts} experts of a layer"),
-            ));
+        let StoreShape { layers, experts, slots, stride, readers } = shape;
+        let most = layers.saturating_mul(experts);
+        if slots == 0 || slots < layers || slots > most {
+            let reason = format!(
+                "{} is not between 1 and the {experts} experts of a layer",
+                slots.checked_div(layers).unwrap_or(0)
+            );
+            return Err(Error::bad("expert-cache-slots", reason));
         }
-        let layer = || Layer { held: vec![None; slots_per_layer], uses: Uses::new(policy, experts) };
+        let layer = |layer| Layer {
+            held: vec![None; slots_of(slots, layers, layer)],
+            uses: Uses::new(policy, experts),
+        };
         Ok(Self {
-            slots: SlotPool::new(layers, slots_per_layer, stride)?,
-            layers: (0..layers).map(|_| layer()).collect(),
-            reader,
+            slots: SlotPool::new(layers, slots, stride)?,
+            layers: (0..layers).map(layer).collect(),
+            readers: Readers::new(reader, readers)?,
             steps: Vec::new(),
             stats: StoreStats::default(),
         })
@@ -104,37 +161,123 @@ impl ExpertStore {
         wanted: &[usize],
         each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.settle(); // what a panic in `each` may have left
         let layers = self.layers.len();
-        let Some(state) = self.layers.get_mut(layer) else {
+        let Some(state) = self.layers.get(layer) else {
             return Err(Error::bad("layer", format!("{layer} is not one of {layers}")));
         };
-        plan::plan(&state.held, wanted, &state.uses, &mut self.steps);
-        for &step in &self.steps {
-            match step {
-                Step::Hit { expert, slot } => {
-                    self.stats.hits += 1;
-                    each(expert, self.slots.get(layer, slot))?;
-                }
-                Step::Read { expert, slot, .. } => {
-                    let blob = self.slots.get_mut(layer, slot);
-                    // Empty until the read is known to be good.
-                    state.held[slot] = None;
-                    let start = Instant::now();
-                    self.reader.read(layer, expert, blob)?;
-                    self.stats.read_time += start.elapsed();
-                    self.stats.misses += 1;
-                    self.stats.bytes_read += blob.len() as u64;
-                    state.held[slot] = Some(expert);
-                    each(expert, blob)?;
-                }
+        let mut steps = std::mem::take(&mut self.steps);
+        plan::plan(&state.held, wanted, &state.uses, &mut steps);
+        let result = self.run(layer, &steps, each);
+        self.settle();
+        self.steps = steps;
+        result
+    }
+
+    /// Carries out the steps of a request: reads as early as their slots allow, hits meanwhile, reads as they arrive.
+    fn run(
+        &mut self,
+        layer: usize,
+        steps: &[Step],
+        each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut progress = Progress::new(steps);
+        let mut hits = (0..steps.len()).filter(|&at| matches!(steps[at], Step::Hit { .. }));
+        loop {
+            self.ask(layer, steps, &mut progress);
+            let (at, is_hit) = match hits.next() {
+                Some(at) => (at, true),
+                None => match self.readers.wait() {
+                    None => return Ok(()),
+                    Some(done) => {
+                        let slot = done.job.slot;
+                        self.take_back(done)?;
+                        let read = |step: &Step| matches!(step, Step::Read { slot: s, .. } if *s == slot);
+                        let at = (0..steps.len())
+                            .find(|&at| progress.asked[at] && !progress.delivered[at] && read(&steps[at]));
+                        let Some(at) = at else { continue }; // not of this request
+                        (at, false)
+                    }
+                },
+            };
+            let Some(blob) = self.slots.get(layer, steps[at].slot()) else { continue }; // lent: cannot be
+            if is_hit {
+                self.stats.hits += 1;
+            } else {
+                self.stats.misses += 1;
+                self.stats.bytes_read += blob.len() as u64;
             }
+            each(steps[at].expert(), blob)?;
+            progress.delivered[at] = true;
+        }
+    }
+
+    /// Gives the readers what they may begin with, at most two jobs for each thread.
+    fn ask(&mut self, layer: usize, steps: &[Step], progress: &mut Progress) {
+        for (at, &step) in steps.iter().enumerate() {
+            if self.readers.in_flight() >= 2 * self.readers.threads() {
+                return;
+            }
+            let Step::Read { expert, slot, .. } = step else { continue };
+            if progress.asked[at] || !progress.is_free(at) {
+                continue;
+            }
+            let Some(loan) = self.slots.lend(layer, slot) else { continue };
+            progress.asked[at] = true;
+            // Empty until the read is known to be good.
+            self.layers[layer].held[slot] = None;
+            self.readers.submit(Job { layer, expert, slot, loan });
+        }
+    }
+
+    /// Notes what a read that ended left in its slot.
+    fn take_back(&mut self, Done { job, result }: Done) -> Result<()> {
+        self.slots.take_back(job.loan);
+        match result {
+            Ok(read) => read?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        if let Some(held) = self.layers.get_mut(job.layer).and_then(|layer| layer.held.get_mut(job.slot)) {
+            *held = Some(job.expert);
         }
         Ok(())
     }
 
+    /// Waits for every read that is still out; what arrives is held, errors concern nobody any more.
+    fn settle(&mut self) {
+        while let Some(Done { job, result }) = self.readers.wait() {
+            if matches!(result, Ok(Ok(()))) {
+                let _ = self.take_back(Done { job, result });
+            } else {
+                self.slots.take_back(job.loan);
+            }
+        }
+    }
+
+    /// Gives up slots until all layers together have `slots` (at least one each), and their memory. More are never
+    /// made.
+    pub fn shrink(&mut self, slots: usize) {
+        let slots = slots.max(self.layers.len());
+        if slots >= self.slots.slots() {
+            return;
+        }
+        self.settle();
+        if self.slots.shrink(slots) {
+            let layers = self.layers.len();
+            for (number, layer) in self.layers.iter_mut().enumerate() {
+                layer.held.truncate(slots_of(slots, layers, number));
+            }
+        }
+    }
+
     /// What was done so far.
     pub fn stats(&self) -> StoreStats {
-        self.stats
+        StoreStats { read_time: self.readers.busy(), ..self.stats }
+    }
+
+    /// How blobs are read now.
+    pub fn reads(&self) -> Reads {
+        self.readers.reader().mode()
     }
 
     /// Bytes of all slots.
@@ -142,9 +285,19 @@ impl ExpertStore {
         self.slots.bytes()
     }
 
-    /// Slots of a layer.
+    /// Bytes of slots that are in huge pages; `None` where the system does not say.
+    pub fn huge_bytes(&self) -> Option<u64> {
+        self.slots.huge_bytes()
+    }
+
+    /// Slots of all layers.
+    pub fn slots(&self) -> usize {
+        self.slots.slots()
+    }
+
+    /// Slots of a layer; some may have one more.
     pub fn slots_per_layer(&self) -> usize {
-        self.layers.first().map_or(0, |layer| layer.held.len())
+        self.slots.slots() / self.layers.len().max(1)
     }
 }
 

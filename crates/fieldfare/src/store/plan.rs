@@ -30,6 +30,13 @@ pub enum Step {
 }
 
 impl Step {
+    /// The slot it uses.
+    pub fn slot(self) -> usize {
+        match self {
+            Self::Hit { slot, .. } | Self::Read { slot, .. } => slot,
+        }
+    }
+
     /// The expert this step delivers.
     pub fn expert(self) -> usize {
         match self {

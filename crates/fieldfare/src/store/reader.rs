@@ -2,21 +2,30 @@
 //! end.
 //!
 //! An interrupted call is repeated, a short one continued; the end of the file in the middle of a blob is
-//! damage, any other refusal an I/O error that names the file.
+//! damage, any other refusal an I/O error that names the file. Direct reads continue at a block's border, and where
+//! a file system refuses them, be it only at some read, the page cache serves instead and [`Reader::mode`] says so.
 
+use super::Reads;
+use crate::sys::file::ReadFile;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Delivers the blob of one expert.
-pub trait Reader: Send {
+/// Delivers the blob of one expert; several threads ask at once.
+pub trait Reader: Send + Sync {
     /// Fills `into`, which is one blob long, with the blob of `expert` in `layer`.
     ///
     /// # Errors
     /// [`Error::Damaged`] if the file ends too early, [`Error::Io`] if it cannot be read; `into` then holds
     /// anything.
-    fn read(&mut self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()>;
+    fn read(&self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()>;
+
+    /// How blobs are read now.
+    fn mode(&self) -> Reads {
+        Reads::Buffered
+    }
 }
 
 /// One positional read, which may be short.
@@ -26,6 +35,14 @@ pub trait ReadAt {
     /// # Errors
     /// As the operating system says.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Turns direct reads on (then with what their offsets must be multiples of) or off.
+    ///
+    /// # Errors
+    /// There are none here.
+    fn set_direct(&self, on: bool) -> io::Result<usize> {
+        if on { Err(io::ErrorKind::Unsupported.into()) } else { Ok(1) }
+    }
 }
 
 impl ReadAt for File {
@@ -34,21 +51,42 @@ impl ReadAt for File {
     }
 }
 
-/// Fills `into` from `offset` on. `name` is the file for messages, relative to the model directory `root`.
-///
-/// # Errors
-/// As [`Reader::read`].
-pub fn read_full(file: &impl ReadAt, root: &Path, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
+impl ReadAt for ReadFile {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        ReadFile::read_at(self, into, offset)
+    }
+
+    fn set_direct(&self, on: bool) -> io::Result<usize> {
+        ReadFile::set_direct(self, on)?;
+        Ok(if on { self.alignment() } else { 1 })
+    }
+}
+
+/// Why [`read_full`] gave up.
+enum Stop {
+    /// The file ends at this offset.
+    End(u64),
+    /// The system refused.
+    Refused(io::Error),
+}
+
+/// Fills `into` from `offset` on. A read that ends within a block of `block` bytes is continued at the block's start.
+fn read_full(file: &impl ReadAt, block: usize, offset: u64, into: &mut [u8]) -> Result<(), Stop> {
     let mut done = 0;
     while done < into.len() {
         match file.read_at(&mut into[done..], offset + done as u64) {
-            Ok(0) => {
-                let at = offset + done as u64;
-                return Err(Error::damaged(name, format!("ends at byte {at} in the middle of an expert")));
+            Ok(0) => return Err(Stop::End(offset + done as u64)),
+            Ok(n) => {
+                let reached = done + n.min(into.len() - done);
+                let whole = if reached == into.len() { reached } else { reached / block * block };
+                if whole <= done {
+                    // Less than a block although a block was asked for: the rest of the file is no longer.
+                    return Err(Stop::End(offset + reached as u64));
+                }
+                done = whole;
             }
-            Ok(n) => done += n.min(into.len() - done),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(source) => return Err(Error::Io { action: "read", path: root.join(name), source }),
+            Err(error) => return Err(Stop::Refused(error)),
         }
     }
     Ok(())
@@ -65,23 +103,55 @@ pub struct LayerFile<F> {
     pub rank_of: Vec<u32>,
 }
 
-/// The layer files of a model directory, read synchronously.
+/// The layer files of a model directory.
 #[derive(Debug)]
 pub struct LayerFiles<F> {
     root: PathBuf,
     stride: u64,
     layers: Vec<LayerFile<F>>,
+    /// Block of direct reads; 0 while reads are buffered.
+    block: AtomicUsize,
 }
 
 impl<F> LayerFiles<F> {
-    /// Files of the directory `root` with blobs of `stride` bytes.
+    /// Files of the directory `root` with blobs of `stride` bytes, read through the page cache.
     pub fn new(root: &Path, stride: u64, layers: Vec<LayerFile<F>>) -> Self {
-        Self { root: root.to_path_buf(), stride, layers }
+        Self { root: root.to_path_buf(), stride, layers, block: AtomicUsize::new(0) }
     }
 }
 
-impl<F: ReadAt + Send> Reader for LayerFiles<F> {
-    fn read(&mut self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()> {
+impl<F: ReadAt> LayerFiles<F> {
+    /// Reads directly from now on, where blobs lie on block borders and the file system can: `trial` is memory at a
+    /// multiple of any block for one read from every file. Otherwise reads stay buffered; [`Reader::mode`] says which.
+    pub fn try_direct(&self, trial: &mut [u8]) {
+        let mut block = 1;
+        for layer in &self.layers {
+            match layer.file.set_direct(true) {
+                Ok(needs) if self.stride.is_multiple_of(needs as u64) && needs <= trial.len() => {
+                    block = block.max(needs);
+                    // Some file systems take the flag and refuse the read.
+                    if layer.file.read_at(&mut trial[..needs], 0).is_ok() {
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            return self.go_buffered();
+        }
+        self.block.store(block, Ordering::Relaxed);
+    }
+
+    fn go_buffered(&self) {
+        self.block.store(0, Ordering::Relaxed);
+        for layer in &self.layers {
+            // Where turning off fails there was nothing on, or the next read says what is wrong.
+            let _ = layer.file.set_direct(false);
+        }
+    }
+}
+
+impl<F: ReadAt + Send + Sync> Reader for LayerFiles<F> {
+    fn read(&self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()> {
         let file = self
             .layers
             .get(layer)
@@ -91,38 +161,73 @@ impl<F: ReadAt + Send> Reader for LayerFiles<F> {
             .get(expert)
             .and_then(|&rank| u64::from(rank).checked_mul(self.stride))
             .ok_or_else(|| Error::damaged(file.name.as_str(), format!("has no expert {expert}")))?;
-        read_full(&file.file, &self.root, &file.name, offset, into)
+        let block = self.block.load(Ordering::Relaxed);
+        let mut read = read_full(&file.file, block.max(1), offset, into);
+        if block > 0
+            && let Err(Stop::Refused(error)) = &read
+            && matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+        {
+            self.go_buffered();
+            read = read_full(&file.file, 1, offset, into);
+        }
+        read.map_err(|stop| match stop {
+            Stop::End(at) => {
+                Error::damaged(file.name.as_str(), format!("ends at byte {at} in the middle of an expert"))
+            }
+            Stop::Refused(source) => Error::Io { action: "read", path: self.root.join(&file.name), source },
+        })
+    }
+
+    fn mode(&self) -> Reads {
+        if self.block.load(Ordering::Relaxed) > 0 { Reads::Direct } else { Reads::Buffered }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
+    use std::sync::Mutex;
 
     /// Bytes `0, 1, 2 …` of a given length, delivered as the script says: an error kind or the most bytes.
     struct Scripted {
         len: usize,
-        script: RefCell<Vec<Result<usize, io::ErrorKind>>>,
+        script: Mutex<Vec<Result<usize, io::ErrorKind>>>,
+        /// Block of direct reads, while they are on.
+        block: Option<usize>,
+        direct: Mutex<bool>,
     }
 
     impl Scripted {
         fn new(len: usize, script: &[Result<usize, io::ErrorKind>]) -> Self {
             let mut script = script.to_vec();
             script.reverse();
-            Self { len, script: RefCell::new(script) }
+            Self { len, script: Mutex::new(script), block: None, direct: Mutex::new(false) }
+        }
+
+        fn with_block(self, block: usize) -> Self {
+            Self { block: Some(block), ..self }
         }
     }
 
     impl ReadAt for Scripted {
         fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-            let most = self.script.borrow_mut().pop().unwrap_or(Ok(usize::MAX)).map_err(io::Error::from)?;
+            let most =
+                self.script.lock().unwrap().pop().unwrap_or(Ok(usize::MAX)).map_err(io::Error::from)?;
             let at = usize::try_from(offset).unwrap();
+            if let (true, Some(block)) = (*self.direct.lock().unwrap(), self.block) {
+                assert!(at.is_multiple_of(block) && into.len().is_multiple_of(block), "{at} {}", into.len());
+            }
             let n = into.len().min(self.len.saturating_sub(at)).min(most);
             for (i, byte) in into[..n].iter_mut().enumerate() {
                 *byte = (at + i) as u8;
             }
             Ok(n)
+        }
+
+        fn set_direct(&self, on: bool) -> io::Result<usize> {
+            let block = self.block.ok_or(io::ErrorKind::Unsupported)?;
+            *self.direct.lock().unwrap() = on;
+            Ok(if on { block } else { 1 })
         }
     }
 
@@ -131,34 +236,89 @@ mod tests {
         LayerFiles::new(Path::new("m.gturbo"), 16, vec![layer])
     }
 
+    fn blob(reader: &LayerFiles<Scripted>, expert: usize) -> Result<Vec<u8>> {
+        let mut blob = [0; 16];
+        reader.read(0, expert, &mut blob).map(|()| blob.to_vec())
+    }
+
+    const INTERRUPTED: Result<usize, io::ErrorKind> = Err(io::ErrorKind::Interrupted);
+
     #[test]
     fn ranks_interruptions_and_short_reads() {
-        let interrupted = Err(io::ErrorKind::Interrupted);
-        let mut reader = files(Scripted::new(48, &[interrupted, Ok(3), interrupted, interrupted, Ok(1)]));
-        let mut blob = [0; 16];
-        reader.read(0, 0, &mut blob).unwrap();
-        assert_eq!(blob.to_vec(), (32..48).collect::<Vec<u8>>());
-        reader.read(0, 1, &mut blob).unwrap();
-        assert_eq!(blob.to_vec(), (0..16).collect::<Vec<u8>>());
+        let reader = files(Scripted::new(48, &[INTERRUPTED, Ok(3), INTERRUPTED, INTERRUPTED, Ok(1)]));
+        assert_eq!(blob(&reader, 0).unwrap(), (32..48).collect::<Vec<u8>>());
+        assert_eq!(blob(&reader, 1).unwrap(), (0..16).collect::<Vec<u8>>());
+        assert_eq!(reader.mode(), Reads::Buffered);
     }
 
     #[test]
     fn ends_and_refusals_are_named() {
-        let mut blob = [0; 16];
-        let ends = files(Scripted::new(40, &[])).read(0, 0, &mut blob).unwrap_err();
+        let ends = blob(&files(Scripted::new(40, &[])), 0).unwrap_err();
         assert!(
             matches!(&ends, Error::Damaged { file, reason }
             if file == "packed_experts/layer_00.bin" && reason.contains("byte 40")),
             "{ends}"
         );
-        let eio =
-            files(Scripted::new(48, &[Ok(4), Err(io::ErrorKind::Other)])).read(0, 0, &mut blob).unwrap_err();
+        let eio = blob(&files(Scripted::new(48, &[Ok(4), Err(io::ErrorKind::Other)])), 0).unwrap_err();
         assert!(
             matches!(&eio, Error::Io { action: "read", path, .. }
             if path.ends_with("packed_experts/layer_00.bin")),
             "{eio}"
         );
-        assert!(files(Scripted::new(48, &[])).read(0, 3, &mut blob).is_err());
-        assert!(files(Scripted::new(48, &[])).read(1, 0, &mut blob).is_err());
+        assert!(blob(&files(Scripted::new(48, &[])), 3).is_err());
+        assert!(files(Scripted::new(48, &[])).read(1, 0, &mut [0; 16]).is_err());
+    }
+
+    fn direct(len: usize, block: usize, script: &[Result<usize, io::ErrorKind>]) -> LayerFiles<Scripted> {
+        let script = [&[Ok(usize::MAX)], script].concat(); // the trial
+        let reader = files(Scripted::new(len, &script).with_block(block));
+        reader.try_direct(&mut [0; 64]);
+        reader
+    }
+
+    #[test]
+    fn direct_reads_go_on_at_block_borders() {
+        let reader = direct(48, 4, &[Ok(7), INTERRUPTED, Ok(6), Ok(5)]);
+        assert_eq!(reader.mode(), Reads::Direct);
+        assert_eq!(blob(&reader, 2).unwrap(), (16..32).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn the_end_of_a_file_within_a_block_is_damage_and_no_endless_loop() {
+        for (len, script, at) in [(42, &[][..], 42), (40, &[], 40), (48, &[Ok(9), Ok(2)], 42), (32, &[], 32)]
+        {
+            let error = blob(&direct(len, 4, script), 0).unwrap_err();
+            assert!(error.to_string().contains(&format!("byte {at} ")), "{error}");
+        }
+        // An end that a read reports in full is none.
+        assert!(blob(&direct(48, 4, &[Ok(12)]), 0).is_ok());
+    }
+
+    #[test]
+    fn errors_of_direct_reads_are_errors_and_refusals_are_not() {
+        let error = blob(&direct(48, 4, &[Ok(4), Err(io::ErrorKind::Other)]), 0).unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+        for refusal in [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported] {
+            let reader = direct(48, 4, &[Ok(4), Err(refusal), Ok(3)]);
+            assert_eq!(blob(&reader, 0).unwrap(), (32..48).collect::<Vec<u8>>());
+            assert_eq!(reader.mode(), Reads::Buffered, "reported");
+            assert_eq!(blob(&reader, 1).unwrap(), (0..16).collect::<Vec<u8>>());
+        }
+        // A buffered read that is refused alike is not tried for ever.
+        let invalid = Err(io::ErrorKind::InvalidInput);
+        assert!(blob(&direct(48, 4, &[invalid, invalid]), 0).is_err());
+    }
+
+    #[test]
+    fn without_direct_reads_the_page_cache_serves() {
+        let none = files(Scripted::new(48, &[]));
+        let uneven = files(Scripted::new(48, &[]).with_block(32)); // blobs are 16 bytes apart
+        let refused = files(Scripted::new(48, &[Err(io::ErrorKind::InvalidInput)]).with_block(4));
+        let small = files(Scripted::new(48, &[]).with_block(16));
+        for (reader, trial) in [(none, 64), (uneven, 64), (refused, 64), (small, 8)] {
+            reader.try_direct(&mut vec![0; trial]);
+            assert_eq!(reader.mode(), Reads::Buffered);
+            assert_eq!(blob(&reader, 0).unwrap(), (32..48).collect::<Vec<u8>>());
+        }
     }
 }

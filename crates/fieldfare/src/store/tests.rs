@@ -9,9 +9,11 @@ struct Filler {
 }
 
 impl Reader for Filler {
-    fn read(&mut self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()> {
+    fn read(&self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()> {
         into.fill((layer * 16 + expert) as u8);
-        if self.fail.lock().unwrap().contains(&expert) {
+        let fail = self.fail.lock().unwrap().clone();
+        assert!(!fail.contains(&99), "the reader's");
+        if fail.contains(&expert) {
             return Err(Error::damaged("layer", "gone"));
         }
         Ok(())
@@ -19,8 +21,12 @@ impl Reader for Filler {
 }
 
 fn store(slots_per_layer: usize) -> (ExpertStore, Arc<Mutex<Vec<usize>>>) {
+    store_of(2 * slots_per_layer, 2)
+}
+
+fn store_of(slots: usize, readers: usize) -> (ExpertStore, Arc<Mutex<Vec<usize>>>) {
     let fail = Arc::new(Mutex::new(Vec::new()));
-    let shape = StoreShape { layers: 2, experts: 8, slots_per_layer, stride: 64 };
+    let shape = StoreShape { layers: 2, experts: 8, slots, stride: 64, readers };
     let reader = Filler { fail: Arc::clone(&fail) };
     (ExpertStore::new(shape, Policy::Lfu, Box::new(reader)).unwrap(), fail)
 }
@@ -58,6 +64,76 @@ fn delivers_every_expert_at_every_size() {
 }
 
 #[test]
+fn the_same_is_delivered_with_any_slots_and_readers_and_after_giving_some_up() {
+    for (slots, readers) in [(2, 1), (3, 4), (5, 3), (7, 2), (16, 4)] {
+        let (mut store, _) = store_of(slots, readers);
+        for round in 0..8 {
+            if round == 4 {
+                store.shrink(slots / 2);
+                assert_eq!(store.slots(), (slots / 2).max(2));
+                store.shrink(16);
+                assert_eq!(store.slots(), (slots / 2).max(2), "given up for good");
+            }
+            for layer in 0..2 {
+                let all: Vec<usize> = (0..8).map(|i| (i * 3 + round) % 8).collect();
+                let mut seen = fetch(&mut store, layer, &all[..=round % 8]).unwrap();
+                seen.sort_unstable();
+                let mut wanted = all[..=round % 8].to_vec();
+                wanted.sort_unstable();
+                assert_eq!(seen, wanted);
+            }
+        }
+    }
+}
+
+#[test]
+fn hits_are_delivered_while_a_read_is_on_its_way() {
+    /// Does not end before somebody has said so.
+    struct Slow(Arc<(Mutex<bool>, std::sync::Condvar)>);
+    impl Reader for Slow {
+        fn read(&self, _layer: usize, expert: usize, into: &mut [u8]) -> Result<()> {
+            let (said, changed) = &*self.0;
+            let mut said = said.lock().unwrap();
+            while expert == 1 && !*said {
+                said = changed.wait(said).unwrap();
+            }
+            into.fill(expert as u8);
+            Ok(())
+        }
+    }
+    let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let shape = StoreShape { layers: 1, experts: 4, slots: 2, stride: 16, readers: 1 };
+    let mut store = ExpertStore::new(shape, Policy::Lfu, Box::new(Slow(Arc::clone(&gate)))).unwrap();
+    store.fetch(0, &[0], &mut |_, _| Ok(())).unwrap();
+    let mut order = Vec::new();
+    store
+        .fetch(0, &[0, 1], &mut |expert, blob| {
+            order.push((expert, blob[0]));
+            *gate.0.lock().unwrap() = true;
+            gate.1.notify_all();
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(order, [(0, 0), (1, 1)]);
+    assert!(store.stats().read_time > Duration::ZERO);
+}
+
+#[test]
+fn a_panic_of_the_caller_or_the_reader_leaves_a_store_that_works() {
+    let (mut store, fail) = store(3);
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        store.fetch(0, &[0, 1, 2, 3, 4], &mut |_, _| panic!("the caller's"))
+    }));
+    assert!(panic.is_err());
+    assert_eq!(fetch(&mut store, 0, &[0, 1, 2, 3, 4]).unwrap().len(), 5);
+    fail.lock().unwrap().push(99); // makes the reader panic
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fetch(&mut store, 1, &[5, 6])));
+    assert!(panic.is_err());
+    fail.lock().unwrap().clear();
+    assert_eq!(fetch(&mut store, 1, &[5, 6]).unwrap().len(), 2);
+}
+
+#[test]
 fn a_failed_read_leaves_nothing_wrong_behind() {
     let (mut store, fail) = store(2);
     fetch(&mut store, 0, &[0, 1]).unwrap();
@@ -83,8 +159,8 @@ fn an_error_of_the_caller_ends_the_request() {
 
 #[test]
 fn slot_counts_are_checked() {
-    for slots_per_layer in [0, 9] {
-        let shape = StoreShape { layers: 2, experts: 8, slots_per_layer, stride: 64 };
+    for slots in [0, 1, 17, 18] {
+        let shape = StoreShape { layers: 2, experts: 8, slots, stride: 64, readers: 1 };
         let reader = Filler { fail: Arc::default() };
         assert!(matches!(
             ExpertStore::new(shape, Policy::Lru, Box::new(reader)),

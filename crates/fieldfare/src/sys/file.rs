@@ -9,6 +9,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+mod direct;
+pub use direct::ReadFile;
+
 #[cfg(unix)]
 mod unix;
 #[cfg(unix)]

@@ -4,5 +4,7 @@ pub mod file;
 pub mod lock;
 pub mod map;
 pub mod memory;
+pub mod pages;
 pub mod paths;
+pub mod size;
 pub mod volume;

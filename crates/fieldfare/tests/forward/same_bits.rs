@@ -2,9 +2,9 @@
 
 use crate::support::{Reference, WINDOW, all_logits, bits, exact, prefill, runner};
 use fieldfare::Error;
-use fieldfare::format::Layout;
-use fieldfare::model::{Forward, Precision, RunnerOptions};
-use fieldfare::store::Policy;
+use fieldfare::format::{Integrity, Layout, ModelDir};
+use fieldfare::model::{Forward, Memory, Precision, Prepared, RunnerOptions};
+use fieldfare::store::{Policy, Reads};
 use std::ops::ControlFlow;
 
 /// Token by token, all experts held, one thread: what everything else is compared with.
@@ -44,6 +44,35 @@ fn chunks_slots_policies_threads_and_layouts() {
             let stats = runner.stats();
             assert!(slots < 16 || stats.misses <= 12 * 16, "no expert is read twice: {stats:?}");
         }
+    }
+}
+
+#[test]
+fn slots_given_up_to_a_growing_cache() {
+    let some = Reference::load().all_ids();
+    let ids: Vec<u32> = some.iter().cycle().take(560).copied().collect();
+    let options = RunnerOptions { max_context: 600, prefill_chunk_tokens: 50, ..exact() };
+    let wanted = prefill(&mut runner(Layout::Tiled, &options), &ids);
+    for (core, reads) in [(false, Reads::Direct), (true, Reads::Buffered)] {
+        let dir = ModelDir::open(crate::support::tiny(Layout::Tiled).path(), Integrity::Structure).unwrap();
+        let prepared = Prepared::new(dir, &options).unwrap();
+        let (stride, layers) = (prepared.stride(), prepared.config().layers.len());
+        // A full cache leaves one slot in each layer, and then some.
+        let shared = prepared.kv_bytes(600) + (layers as u64 + 3) * stride;
+        let slots = usize::try_from((shared - prepared.kv_bytes(1)) / stride).unwrap();
+        assert!(slots > layers + 3 && slots < 16 * layers, "{slots}");
+        let memory = Memory { slots, shared_bytes: Some(shared), copy_core: core, reads };
+        let mut runner = prepared.run(memory).unwrap();
+        assert_eq!(runner.stats().slots, slots);
+        assert_same(
+            &[prefill(&mut runner, &ids)],
+            std::slice::from_ref(&wanted),
+            "with fewer and fewer slots",
+        );
+        let stats = runner.stats_with_pages();
+        assert_eq!(stats.slots, layers + 3);
+        assert!((stats.kv_bytes + stats.slot_bytes) as u64 <= shared);
+        assert_eq!(stats.core_copied_bytes > 0, core);
     }
 }
 

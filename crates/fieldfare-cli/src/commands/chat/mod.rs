@@ -68,18 +68,18 @@ fn mode(starts_in_reasoning: bool) -> OutputMode {
 
 fn one_answer(args: &ChatArgs, directory: &Path, messages: &[Message]) -> Outcome {
     interrupt::listen();
-    let mut engine = answer::open_at(directory, &args.engine)?;
+    let mut engine = answer::open_at(directory, &args.engine, &args.output)?;
     let tokenizer = engine.tokenizer()?.clone();
     let prompt = chat::prompt(messages, &[], &render_options(args), &tokenizer)?;
     let options = answer::generate_options(&args.sampling, mode(prompt.starts_in_reasoning));
     let generation = answer::run(&mut engine.session(), &prompt.ids, &options, &args.output)?;
-    answer::finish(&generation, &args.output)
+    answer::finish(&generation, &engine, &args.output)
 }
 
 fn talk(args: &ChatArgs, directory: &Path) -> Outcome {
     let lines = editor::TerminalLines::open(!args.no_history)?;
     interrupt::listen();
-    let mut engine = answer::open_at(directory, &args.engine)?;
+    let mut engine = answer::open_at(directory, &args.engine, &args.output)?;
     let tokenizer = engine.tokenizer()?.clone();
     if !args.output.quiet {
         if fieldfare_demo::is_demo(directory) {

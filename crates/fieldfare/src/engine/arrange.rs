@@ -1,0 +1,114 @@
+//! From what the machine says and what was asked for to a [`Plan`]: the part of the memory budget that looks around.
+
+use super::budget::{self, Core, Limit, MemoryBudget, Origin, Plan, Request, Sizes};
+use super::options::EngineOptions;
+use crate::Result;
+use crate::model::{Memory, Prepared};
+use crate::sys::memory::{self, Room};
+use crate::sys::pages;
+
+/// What the program takes besides model and buffers, where it is not running yet: code, heap, tokenizer.
+const USUAL_PROCESS: u64 = 48 << 20;
+/// What it may take more than when the model is opened: tokenizer pages not yet touched, the sampler's tables, stacks,
+/// page tables, the unused end of the last huge page.
+const GROWTH: u64 = 24 << 20;
+
+/// What the process is taken to hold already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holding {
+    /// What the system says.
+    Measured,
+    /// A usual figure, for a process that only plans.
+    Usual,
+}
+
+/// Plans for a prepared model.
+pub(super) fn plan(prepared: &Prepared, options: &EngineOptions, holding: Holding) -> Result<Plan> {
+    let (room, process) = (memory::room(), memory::process());
+    let held = process.rss.filter(|_| holding == Holding::Measured).unwrap_or(USUAL_PROCESS);
+    let own = process.rss_anon.or(process.rss).unwrap_or(0);
+    let config = prepared.config();
+    let sizes = Sizes {
+        core: prepared.core_bytes(),
+        stride: prepared.stride(),
+        layers: config.layers.len(),
+        experts: config.num_experts,
+        kv: &|tokens| prepared.kv_bytes(tokens),
+        scratch: prepared.scratch_bytes(),
+        process: held.saturating_add(GROWTH),
+    };
+    let request = Request {
+        limit: limit(&room, own, options),
+        free: room.free(),
+        max_context: options.max_context,
+        slots_per_layer: options.expert_cache_slots,
+        reads: options.reads,
+        core: options.core,
+        elastic: pages::CAN_RELEASE,
+    };
+    budget::plan(&sizes, &request)
+}
+
+/// What a plan means for the model.
+pub(super) fn memory(plan: &Plan) -> Memory {
+    Memory {
+        slots: plan.slots,
+        shared_bytes: plan.shared_bytes,
+        copy_core: plan.core == Core::Copied,
+        reads: plan.reads,
+    }
+}
+
+/// The bound on this process, of which `own` bytes are held already.
+fn limit(room: &Room, own: u64, options: &EngineOptions) -> Option<Limit> {
+    let machine = room.limit();
+    match (options.memory, options.expert_cache_slots) {
+        // More than there is would only end in the system's killing somebody.
+        (MemoryBudget::Bytes(bytes), _) => {
+            Some(Limit { bytes: bytes.min(machine.unwrap_or(bytes)), origin: Origin::Given })
+        }
+        // Whoever fixes the slots has decided; only what cannot work is refused.
+        (MemoryBudget::Auto, Some(_)) => machine.map(|bytes| Limit { bytes, origin: Origin::Machine }),
+        (MemoryBudget::Auto, None) => {
+            free_for_us(room).map(|bytes| Limit { bytes: bytes.saturating_add(own), origin: Origin::Free })
+        }
+    }
+}
+
+/// What is free, less a reserve. Other programs of the machine want some of what is available, and the files they read
+/// some page cache; in a group of one's own only the kernel's own tables have to fit beside.
+fn free_for_us(room: &Room) -> Option<u64> {
+    let machine = room.available.map(|free| free.saturating_sub((free / 8).clamp(256 << 20, 2 << 30)));
+    let group = [room.group_free, room.rlimit_free].into_iter().flatten().min();
+    let group = group.map(|free| free.saturating_sub((free / 32).clamp(32 << 20, 1 << 30)));
+    machine.into_iter().chain(group).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_come_from_the_option_the_machine_or_what_is_free() {
+        let gib = |n: u64| n << 30;
+        let room = Room {
+            total: Some(gib(16)),
+            available: Some(gib(8)),
+            group_limit: Some(gib(4)),
+            group_free: Some(gib(2)),
+            rlimit_free: None,
+        };
+        let ask = |memory, expert_cache_slots| {
+            limit(&room, 100, &EngineOptions { memory, expert_cache_slots, ..EngineOptions::default() })
+        };
+        let is = |bytes, origin| Some(Limit { bytes, origin });
+        assert_eq!(ask(MemoryBudget::Bytes(gib(3)), None), is(gib(3), Origin::Given));
+        assert_eq!(ask(MemoryBudget::Bytes(gib(9)), Some(2)), is(gib(4), Origin::Given));
+        assert_eq!(ask(MemoryBudget::Auto, Some(2)), is(gib(4), Origin::Machine));
+        assert_eq!(ask(MemoryBudget::Auto, None), is(gib(2) - (gib(2) / 32) + 100, Origin::Free));
+        let machine = Room { group_free: None, ..room };
+        assert_eq!(free_for_us(&machine), Some(gib(7)));
+        assert_eq!(free_for_us(&Room::default()), None);
+        assert_eq!(free_for_us(&Room { available: Some(5), ..Room::default() }), Some(0));
+    }
+}

@@ -1,0 +1,395 @@
+//! Where the memory goes, decided before any of it is taken: a limit and a model's sizes in, a [`Plan`] out.
+//!
+//! What the limit bounds is the process's resident memory, pages of mapped files included, as a control group counts
+//! it. The core, the buffers and what the program itself takes are fixed; what is left belongs to the KV cache and
+//! the expert slots together. The cache takes its pages as it fills, and the slots give way: a short conversation has
+//! more of them than a full context leaves. Nothing here asks the system or changes anything.
+
+use crate::store::Reads;
+use crate::{Error, Result};
+use serde::Serialize;
+use std::fmt;
+
+/// Slots of a layer from which the core is copied into memory of its own (huge pages, nothing faulted in later)
+/// instead of mapped. With fewer, the pages that the system can drop are the slack that a tight limit needs.
+const COPY_CORE_SLOTS: usize = 16;
+
+/// Slots of a layer where nobody says how much memory there is.
+const BLIND_SLOTS: usize = 16;
+
+/// How much memory an engine may take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MemoryBudget {
+    /// What machine, control groups and limits leave free, less a reserve; at most what holds everything.
+    #[default]
+    Auto,
+    /// This many bytes.
+    Bytes(u64),
+}
+
+/// Whether the core's pages are the file's or the process's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Core {
+    /// Mapped from the file: clean pages that the system may drop and read again.
+    Mapped,
+    /// Copied into anonymous memory.
+    Copied,
+}
+
+/// Where a limit comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// It was asked for.
+    Given,
+    /// It is what was free.
+    Free,
+    /// It is all that machine and groups have. Then the mapped core does not count: the system may drop it.
+    Machine,
+}
+
+/// A bound on memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// Bytes.
+    pub bytes: u64,
+    /// Whose they are.
+    pub origin: Origin,
+}
+
+/// The sizes of a model and its buffers, in bytes.
+#[derive(Clone, Copy)]
+pub struct Sizes<'a> {
+    /// The resident weights with their index.
+    pub core: u64,
+    /// One expert, and one slot.
+    pub stride: u64,
+    /// Layers.
+    pub layers: usize,
+    /// Experts of a layer.
+    pub experts: usize,
+    /// The KV cache once it holds so many tokens; never falls.
+    pub kv: &'a dyn Fn(usize) -> u64,
+    /// Activation buffers.
+    pub scratch: u64,
+    /// The program itself: code, tokenizer, heap, stacks.
+    pub process: u64,
+}
+
+/// What is asked of a plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// The bound; `None` where nothing is known.
+    pub limit: Option<Limit>,
+    /// What is free, for deciding whether the page cache may hold the experts too.
+    pub free: Option<u64>,
+    /// Tokens of a full context.
+    pub max_context: usize,
+    /// Slots of each layer, whatever the limit leaves.
+    pub slots_per_layer: Option<usize>,
+    /// How experts are read; `None` leaves it to the plan.
+    pub reads: Option<Reads>,
+    /// How the core is held; `None` leaves it to the plan.
+    pub core: Option<Core>,
+    /// Whether slots can be given back while the model runs.
+    pub elastic: bool,
+}
+
+/// Where the memory goes, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The bound, if there is one.
+    pub limit_bytes: Option<u64>,
+    /// Whose it is.
+    pub limit_origin: Option<Origin>,
+    /// The resident weights.
+    pub core_bytes: u64,
+    /// How they are held.
+    pub core: Core,
+    /// The program itself.
+    pub process_bytes: u64,
+    /// Activation buffers.
+    pub scratch_bytes: u64,
+    /// Tokens of a full context.
+    pub max_context: usize,
+    /// The KV cache when it begins.
+    pub kv_first_bytes: u64,
+    /// The KV cache of a full context.
+    pub kv_full_bytes: u64,
+    /// Slots of all layers when a conversation begins.
+    pub slots: usize,
+    /// Slots of all layers when the context is full.
+    pub slots_full: usize,
+    /// Bytes of one slot.
+    pub slot_bytes: u64,
+    /// Layers.
+    pub layers: usize,
+    /// Experts of a layer.
+    pub experts: usize,
+    /// What KV cache and slots share; `None` where the slots stay as they are.
+    pub shared_bytes: Option<u64>,
+    /// How experts are read.
+    pub reads: Reads,
+}
+
+/// Makes the plan.
+///
+/// # Errors
+/// [`Error::BadRequest`] naming what would be enough: for `memory` if the limit is below the least that works, for
+/// `expert-cache-slots` or `max-context` if these are what does not fit.
+pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
+    let layers = sizes.layers.max(1);
+    let all = layers.saturating_mul(sizes.experts);
+    if let Some(slots) = request.slots_per_layer
+        && (slots == 0 || slots > sizes.experts)
+    {
+        let reason = format!("{slots} is not between 1 and the {} experts of a layer", sizes.experts);
+        return Err(Error::bad("expert-cache-slots", reason));
+    }
+    let asked = request.slots_per_layer.map(|slots| slots.saturating_mul(layers));
+    let fixed = fixed_bytes(sizes, request);
+    let (first, full) = ((sizes.kv)(1), (sizes.kv)(request.max_context));
+    let fit = |kv: u64, limit: Limit| {
+        let left = limit.bytes.saturating_sub(fixed).saturating_sub(kv);
+        usize::try_from(left / sizes.stride.max(1)).unwrap_or(usize::MAX).min(all)
+    };
+    if let Some(limit) = request.limit
+        && limit.bytes < least(sizes, request)
+    {
+        return Err(too_small(sizes, request, limit));
+    }
+    let (slots, slots_full) = match (asked, request.limit) {
+        (Some(asked), _) => (asked, asked),
+        (None, Some(limit)) if request.elastic => (fit(first, limit), fit(full, limit)),
+        (None, Some(limit)) => (fit(full, limit), fit(full, limit)),
+        (None, None) => (all.min(BLIND_SLOTS.saturating_mul(layers)), all.min(BLIND_SLOTS * layers)),
+    };
+    let mut plan = Plan {
+        limit_bytes: request.limit.map(|limit| limit.bytes),
+        limit_origin: request.limit.map(|limit| limit.origin),
+        core_bytes: sizes.core,
+        core: request.core.unwrap_or(Core::Mapped),
+        process_bytes: sizes.process,
+        scratch_bytes: sizes.scratch,
+        max_context: request.max_context,
+        kv_first_bytes: first,
+        kv_full_bytes: full,
+        slots,
+        slots_full,
+        slot_bytes: sizes.stride,
+        layers,
+        experts: sizes.experts,
+        // Where all slots are left beside a full context, nothing has to give way.
+        shared_bytes: request
+            .limit
+            .filter(|_| slots_full < slots)
+            .map(|limit| limit.bytes.saturating_sub(fixed)),
+        reads: request.reads.unwrap_or(Reads::Direct),
+    };
+    if request.core.is_none() && plan.has_room_for_a_copy() {
+        plan.core = Core::Copied;
+    }
+    if request.reads.is_none() && page_cache_is_free(&plan, request) {
+        plan.reads = Reads::Buffered;
+    }
+    Ok(plan)
+}
+
+/// The least bytes with which `request` can be planned.
+pub fn least(sizes: &Sizes<'_>, request: &Request) -> u64 {
+    least_at(sizes, request, request.max_context)
+}
+
+fn least_at(sizes: &Sizes<'_>, request: &Request, context: usize) -> u64 {
+    let slots = request.slots_per_layer.unwrap_or(1).saturating_mul(sizes.layers.max(1)) as u64;
+    fixed_bytes(sizes, request)
+        .saturating_add((sizes.kv)(context))
+        .saturating_add(slots.saturating_mul(sizes.stride))
+}
+
+/// What neither the context nor the slots change.
+fn fixed_bytes(sizes: &Sizes<'_>, request: &Request) -> u64 {
+    let dropped = request.limit.is_some_and(|limit| limit.origin == Origin::Machine)
+        && request.core != Some(Core::Copied);
+    let core = if dropped { 0 } else { sizes.core };
+    core.saturating_add(sizes.scratch).saturating_add(sizes.process)
+}
+
+/// Buffered reads keep a second copy of experts in the page cache, which is worth having where it takes from nobody:
+/// no limit was given and what is free holds all of it besides the plan.
+fn page_cache_is_free(plan: &Plan, request: &Request) -> bool {
+    let experts = (plan.layers.saturating_mul(plan.experts) as u64).saturating_mul(plan.slot_bytes);
+    plan.limit_origin != Some(Origin::Given)
+        && request.free.is_some_and(|free| free >= plan.full_bytes().saturating_add(experts))
+}
+
+/// Whole megabytes that hold so many bytes: what is asked for must suffice when typed.
+fn megabytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1_000_000)
+}
+
+fn too_small(sizes: &Sizes<'_>, request: &Request, limit: Limit) -> Error {
+    let (context, need) = (request.max_context, megabytes(least(sizes, request)));
+    let has = limit.bytes / 1_000_000;
+    let whose = match limit.origin {
+        Origin::Given => "given",
+        Origin::Free => "free",
+        Origin::Machine => "there",
+    };
+    if least_at(sizes, request, 1) <= limit.bytes {
+        let (mut fits, mut beyond) = (1, context);
+        while beyond - fits > 1 {
+            let middle = fits.midpoint(beyond);
+            if least_at(sizes, request, middle) > limit.bytes { beyond = middle } else { fits = middle }
+        }
+        let reason = format!("{context} tokens need {need} MB of memory, {has} MB are {whose}; {fits} fit");
+        return Error::bad("max-context", reason);
+    }
+    let (field, what) = match request.slots_per_layer {
+        Some(slots) if slots > 1 => ("expert-cache-slots", format!("{slots} in each layer need")),
+        _ => ("memory", "this model needs".to_owned()),
+    };
+    let reason = format!("{what} {need} MB at {context} tokens of context, {has} MB are {whose}");
+    Error::bad(field, reason)
+}
+
+impl Plan {
+    /// Slots of a layer when a conversation begins; some layers may have one more.
+    pub fn slots_per_layer(&self) -> usize {
+        self.slots / self.layers.max(1)
+    }
+
+    /// What is resident at most when a conversation begins.
+    pub fn first_bytes(&self) -> u64 {
+        self.bytes(self.kv_first_bytes, self.slots)
+    }
+
+    /// What is resident at most when the context is full.
+    pub fn full_bytes(&self) -> u64 {
+        self.bytes(self.kv_full_bytes, self.slots_full)
+    }
+
+    fn bytes(&self, kv: u64, slots: usize) -> u64 {
+        let slots = (slots as u64).saturating_mul(self.slot_bytes);
+        [self.core_bytes, self.process_bytes, self.scratch_bytes, kv, slots]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Slots of all layers beside a KV cache of so many bytes.
+    pub fn slots_beside(&self, kv: u64) -> usize {
+        let Some(shared) = self.shared_bytes else { return self.slots };
+        let left = shared.saturating_sub(kv) / self.slot_bytes.max(1);
+        usize::try_from(left).unwrap_or(usize::MAX).min(self.slots)
+    }
+
+    /// A copy of the core cannot be dropped, so it needs a limit with room; see [`COPY_CORE_SLOTS`].
+    fn has_room_for_a_copy(&self) -> bool {
+        let enough = self.experts.min(COPY_CORE_SLOTS).saturating_mul(self.layers);
+        matches!(self.limit_origin, Some(Origin::Given | Origin::Free)) && self.slots_full >= enough
+    }
+
+    /// The plan in words, one line for each term.
+    pub fn lines(&self) -> Vec<String> {
+        let mb = |bytes: u64| format!("{:>6} MB", megabytes(bytes));
+        let per_layer = |slots: usize| slots as f64 / self.layers.max(1) as f64;
+        let mut lines = Vec::new();
+        if let (Some(limit), Some(origin)) = (self.limit_bytes, self.limit_origin) {
+            let whose = match origin {
+                Origin::Given => "the limit, as asked for",
+                Origin::Free => "the limit: what is free, less a reserve",
+                Origin::Machine => "the limit: all there is, the mapped core not counted",
+            };
+            lines.push(format!("{} {whose}", mb(limit)));
+        }
+        let core = match self.core {
+            Core::Mapped => "resident weights, mapped: the system may drop pages and read them again",
+            Core::Copied => "resident weights, copied into memory",
+        };
+        lines.push(format!("{} {core}", mb(self.core_bytes)));
+        lines.push(format!("{} the program, its tokenizer and tables", mb(self.process_bytes)));
+        lines.push(format!("{} activations", mb(self.scratch_bytes)));
+        let context = self.max_context;
+        let (first, full) = (megabytes(self.kv_first_bytes), mb(self.kv_full_bytes));
+        lines.push(format!("{full} KV cache at {context} tokens ({first} MB at first)"));
+        let slots = (self.slots_full as u64).saturating_mul(self.slot_bytes);
+        lines.push(format!(
+            "{} expert slots: {:.1} of {} a layer beside a full context, {:.1} at first",
+            mb(slots),
+            per_layer(self.slots_full),
+            self.experts,
+            per_layer(self.slots),
+        ));
+        lines.push(format!("{} in all, experts by {} reads", mb(self.full_bytes()), self.reads));
+        lines
+    }
+}
+
+/// The plan in one line.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mb = megabytes;
+        match self.limit_bytes {
+            Some(limit) => write!(f, "memory {} of {} MB", mb(self.full_bytes()), mb(limit))?,
+            None => write!(f, "memory {} MB", mb(self.full_bytes()))?,
+        }
+        let core = if self.core == Core::Mapped { "mapped" } else { "copied" };
+        write!(
+            f,
+            ": core {} ({core}), KV {} to {}",
+            mb(self.core_bytes),
+            mb(self.kv_first_bytes),
+            mb(self.kv_full_bytes)
+        )?;
+        write!(f, ", program {}", mb(self.process_bytes.saturating_add(self.scratch_bytes)))?;
+        let per_layer = |slots: usize| slots as f64 / self.layers.max(1) as f64;
+        write!(f, ", slots {:.1}", per_layer(self.slots))?;
+        if self.slots_full < self.slots {
+            write!(f, " to {:.1}", per_layer(self.slots_full))?;
+        }
+        write!(f, " of {} a layer", self.experts)?;
+        if let Some(hits) = expected_hits(self.slots_per_layer(), self.experts) {
+            write!(f, " (about {:.0} % hits)", 100.0 * hits)?;
+        }
+        write!(f, ", {} reads", self.reads)
+    }
+}
+
+/// Expected share of experts that are held, for 128 experts of which 8 are used: measured on generated routing that
+/// has the statistics known of the model (LFU with a half-life of 32 tokens, `scripts/cache_sim.py`). `None` for
+/// other models.
+fn expected_hits(slots: usize, experts: usize) -> Option<f64> {
+    const MEASURED: [(usize, f64); 19] = [
+        (0, 0.0),
+        (2, 0.14),
+        (3, 0.20),
+        (4, 0.25),
+        (6, 0.34),
+        (8, 0.42),
+        (10, 0.49),
+        (12, 0.55),
+        (16, 0.66),
+        (20, 0.735),
+        (24, 0.79),
+        (32, 0.87),
+        (40, 0.915),
+        (48, 0.95),
+        (56, 0.966),
+        (64, 0.977),
+        (80, 0.983),
+        (127, 0.99),
+        (128, 1.0),
+    ];
+    if experts != 128 {
+        return None;
+    }
+    let above = MEASURED.iter().position(|(at, _)| *at >= slots)?;
+    let (high, hits) = MEASURED[above];
+    let (low, before) = MEASURED[above.saturating_sub(1)];
+    let share = if high == low { 1.0 } else { (slots - low) as f64 / (high - low) as f64 };
+    Some(before + share * (hits - before))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! How a model is run, and the bounds of it.
+
+use crate::store::{Policy, Reads};
+use crate::{Error, Result};
+use fieldfare_kernels::Planes;
+
+/// Slots of a layer when nothing is said and nobody plans: the knee of the hit-rate curve.
+pub const DEFAULT_SLOTS: usize = 16;
+
+/// What may be rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// Activations as integers of about 15 bits in every product but the router's; keys and values in half
+    /// precision (single, should the model's key norms be so large that halves could overflow).
+    #[default]
+    Default,
+    /// Everything in single precision, for verification.
+    Exact,
+}
+
+impl Precision {
+    /// How activations become integers before a product; `None` keeps them f32.
+    pub(super) fn planes(self) -> Option<Planes> {
+        match self {
+            Self::Default => Some(Planes::Two),
+            Self::Exact => None,
+        }
+    }
+}
+
+/// How to run a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunnerOptions {
+    /// Positions the KV cache may hold; memory is taken as they are used.
+    pub max_context: usize,
+    /// Tokens of a prefill pass; more read each expert less often and take more scratch.
+    pub prefill_chunk_tokens: usize,
+    /// What may be rounded.
+    pub precision: Precision,
+    /// Expert slots of a layer; `None` is 16, or all experts where there are fewer.
+    pub slots_per_layer: Option<usize>,
+    /// Which expert loses its slot.
+    pub policy: Policy,
+    /// Worker threads; `None` is one for each core this process may use.
+    pub threads: Option<usize>,
+}
+
+impl Default for RunnerOptions {
+    fn default() -> Self {
+        Self {
+            max_context: 4096,
+            prefill_chunk_tokens: 128,
+            precision: Precision::Default,
+            slots_per_layer: None,
+            policy: Policy::default(),
+            threads: None,
+        }
+    }
+}
+
+/// Bounds of the options: far beyond sense, low enough that no size overflows or asks for absurd memory.
+const LIMITS: [(&str, usize); 3] =
+    [("max-context", 1 << 20), ("prefill-chunk-tokens", 8192), ("threads", 1024)];
+
+impl RunnerOptions {
+    pub(super) fn check(&self) -> Result<()> {
+        let values = [self.max_context, self.prefill_chunk_tokens, self.threads.unwrap_or(1)];
+        for ((field, limit), value) in LIMITS.into_iter().zip(values) {
+            if value == 0 || value > limit {
+                return Err(Error::bad(field, format!("{value} is not between 1 and {limit}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a prepared model is given to run in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Expert slots of all layers together.
+    pub slots: usize,
+    /// Bytes that KV cache and slots share: slots are given up as the cache grows. `None` keeps them all.
+    pub shared_bytes: Option<u64>,
+    /// Whether the resident weights are copied into memory of their own, or stay mapped.
+    pub copy_core: bool,
+    /// How experts are read; where direct reads cannot be had, they are buffered.
+    pub reads: Reads,
+}

@@ -1,0 +1,148 @@
+//! [`Prepared`]: a model directory checked and measured, before its slots are made.
+//!
+//! What the slots may take depends on what everything else takes, and that is known here: nothing large has been
+//! touched yet.
+
+use super::config::Config;
+use super::kv_cache::{KvCache, KvType};
+use super::options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
+use super::runner::Runner;
+use super::scratch::Scratch;
+use super::weights::Weights;
+use crate::format::ModelDir;
+use crate::store::{DEFAULT_READERS, ExpertStore, LayerFile, LayerFiles, Reader, Reads, StoreShape};
+use crate::sys::file::ReadFile;
+use crate::sys::pages::Pages;
+use crate::{Error, Result};
+use fieldfare_kernels::{ISA_VARIABLE, Kernels, Pool};
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+/// A model whose sizes are known and whose slots are not yet made.
+pub struct Prepared {
+    pub(super) dir: Arc<ModelDir>,
+    pub(super) config: Config,
+    pub(super) weights: Weights,
+    pub(super) kernels: &'static Kernels,
+    pub(super) pool: Pool,
+    pub(super) cache: KvCache,
+    pub(super) scratch: Scratch,
+    pub(super) options: RunnerOptions,
+}
+
+impl Prepared {
+    /// Checks the directory's configuration and tensors.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for an option out of range, [`Error::Unsupported`] for a model of another kind,
+    /// [`Error::Damaged`] for tensors that do not fit the configuration.
+    pub fn new(dir: impl Into<Arc<ModelDir>>, options: impl Borrow<RunnerOptions>) -> Result<Self> {
+        let (dir, options) = (dir.into(), options.borrow().clone());
+        options.check()?;
+        let config = Config::open(&dir)?;
+        let weights = Weights::open(&dir, &config)?;
+        let kind = match options.precision {
+            Precision::Default if weights.keys_fit_f16() => KvType::F16,
+            Precision::Default | Precision::Exact => KvType::F32,
+        };
+        let threads = options
+            .threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+        let pool = Pool::new(threads);
+        let rows = options.prefill_chunk_tokens.min(options.max_context);
+        Ok(Self {
+            cache: KvCache::new(&config, kind, options.max_context),
+            scratch: Scratch::new(&config, rows, pool.threads(), kind, options.precision.planes()),
+            kernels: kernels()?,
+            pool,
+            weights,
+            config,
+            dir,
+            options,
+        })
+    }
+
+    /// The model's shape.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes of the resident weights with their index.
+    pub fn core_bytes(&self) -> u64 {
+        self.dir.resident().bytes().len() as u64
+    }
+
+    /// Bytes of one expert, and of one slot.
+    pub fn stride(&self) -> u64 {
+        self.dir.manifest().expert_stride
+    }
+
+    /// Bytes of the KV cache once it holds so many tokens.
+    pub fn kv_bytes(&self, tokens: usize) -> u64 {
+        self.cache.bytes_for(tokens)
+    }
+
+    /// Bytes of activation buffers at most, those that grow with the context included.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.scratch.bytes_at_most(&self.config, self.options.max_context) as u64
+    }
+
+    /// The slots that the options ask for, or those of [`DEFAULT_SLOTS`]; core mapped, reads direct.
+    pub fn usual_memory(&self) -> Memory {
+        let experts = self.config.num_experts;
+        let slots = self.options.slots_per_layer.unwrap_or_else(|| DEFAULT_SLOTS.min(experts));
+        let slots = slots.saturating_mul(self.config.layers.len());
+        Memory { slots, shared_bytes: None, copy_core: false, reads: Reads::Direct }
+    }
+
+    /// Makes the slots.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for slots out of range or memory that the system does not have, [`Error::Io`] or
+    /// [`Error::Damaged`] for files that cannot be read.
+    pub fn run(self, memory: Memory) -> Result<Runner> {
+        let store = self.open_store(&memory)?;
+        if memory.copy_core {
+            self.dir.copy_resident()?;
+        }
+        Ok(Runner::assemble(self, store, memory.shared_bytes))
+    }
+
+    fn open_store(&self, memory: &Memory) -> Result<ExpertStore> {
+        let (dir, layers) = (&self.dir, self.config.layers.len());
+        let mut files = Vec::with_capacity(layers);
+        for layer in 0..layers {
+            let parts = dir.expert_parts(layer)?;
+            files.push(LayerFile {
+                file: ReadFile::new(dir.open_layer(layer)?),
+                name: format!("packed_experts/{}", dir.experts().layers[layer].file),
+                rank_of: parts.slot_of,
+            });
+        }
+        let stride = self.stride();
+        let shape = StoreShape {
+            layers,
+            experts: self.config.num_experts,
+            slots: memory.slots,
+            stride: usize::try_from(stride)
+                .map_err(|_| Error::damaged("manifest.json: expertStride", "exceeds the address space"))?,
+            readers: DEFAULT_READERS,
+        };
+        let reader = LayerFiles::new(dir.path(), stride, files);
+        if memory.reads == Reads::Direct {
+            // Any block of a disk, at any alignment a system asks for.
+            let mut trial = Pages::new(64 << 10).map_err(Error::io("allocate for", dir.path()))?;
+            reader.try_direct(trial.bytes_mut());
+        }
+        let reader: Box<dyn Reader> = Box::new(reader);
+        ExpertStore::new(shape, self.options.policy, reader)
+    }
+}
+
+/// The kernels that [`ISA_VARIABLE`] names, or the best. A name that cannot be had is refused: who sets it measures or
+/// compares, and would not notice other kernels in its place.
+fn kernels() -> Result<&'static Kernels> {
+    let name = std::env::var_os(ISA_VARIABLE);
+    let name = name.as_ref().map(|name| name.to_string_lossy());
+    Kernels::detect_named(name.as_deref()).map_err(|error| Error::bad(ISA_VARIABLE, error.to_string()))
+}
