@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 
 import torch
-from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -60,6 +59,7 @@ def dequantized(folder):
 
 
 def quantize(weights, config, folder):
+    from mlx_lm.utils import load_model, quantize_model, save_config, save_model
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         save_file({"model.language_model." + n.removeprefix("model."): t.contiguous() for n, t in weights.items()},

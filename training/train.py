@@ -162,14 +162,16 @@ def held_out(a, length, count=64):
     return np.stack([t[0] for t in taken]), np.stack([t[1] for t in taken])
 
 
-def task_cases(a, each):
-    """Test dialogues of every task: name -> [(ids, kinds)]."""
+def task_cases(tokenizer, each, split="test", only=None):
+    """Dialogues of every task, or of those in `only`: name -> [(ids, kinds)]."""
     import random
     from corpus.dialogue import render
     from corpus.tasks import TASKS
-    encoder, rng, out = Encoder(a.tokenizer), random.Random("cases"), {}
+    encoder, rng, out = Encoder(tokenizer), random.Random("cases"), {}
     for name, (_, make) in sorted(TASKS.items()):
-        made = encoder.encode([render(make(rng, "test")) for _ in range(each)])
+        if only and name not in only:
+            continue
+        made = encoder.encode([render(make(rng, split)) for _ in range(each)])
         out[name] = [(p + t, k) for p, t, k in made if len(p) + len(t) <= 512]
     return out
 
@@ -307,7 +309,7 @@ def main():
     if a.weights:
         save_weights(a.weights, weights)
     nll, top1 = report()
-    shares = exact(model, task_cases(a, 128), encoder.bos, encoder.pad, window, cap, device)
+    shares = exact(model, task_cases(a.tokenizer, 128), encoder.bos, encoder.pad, window, cap, device)
     distinct = len(np.unique(np.concatenate(seen))) if seen else 0
     dialogues = sum(map(len, seen))  # of the first process, where there are several
     summary = {"seconds": round(trained, 1), "steps": steps, "tokens_this_run": tokens, "dialogues_this_run": dialogues,
