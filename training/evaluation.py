@@ -1,13 +1,15 @@
 """Writes the committed evaluation: held-out cases, and what transformers says in float32 about the quantized checkpoint.
 
 usage: python3 evaluation.py MODEL_FOLDER OUT_FOLDER     (needs torch, transformers, tokenizers, safetensors)
+       python3 evaluation.py MODEL_FOLDER OUT_FOLDER --seed wide --each 1000 tool_call ...   (other and more cases, of some tasks)
 
 cases.jsonl      held-out dialogues of every task, with the rule that judges a reply (`corpus/judge.py`)
 reference.safetensors   ids, logprob, top_ids, top_logprobs, scored, lengths: `fieldfare-lab evaluate` compares with them
 """
+import argparse
 import json
 import random
-import sys
+import re
 from pathlib import Path
 
 import torch
@@ -33,14 +35,20 @@ def case(number, d):
             "prompt_text": prompt, "target_text": target}
 
 
-def write_cases(path):
-    rng, count = random.Random("evaluation"), 0
+def declarable(d):
+    """Whether every tool has a name that the chat format allows; words put together at random can be too long."""
+    return all([re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", t["function"]["name"]) for t in d.tools or []])
+
+
+def write_cases(path, seed="evaluation", each=None, only=()):
+    rng, count = random.Random(seed), 0
     with open(path, "w", encoding="utf-8") as f:
         for name, (_, make) in sorted(TASKS.items()):
             seen = set()
-            while len(seen) < EACH.get(name, OTHERS):
-                c = case(len(seen), make(rng, "test"))
-                if c["prompt_text"] not in seen:
+            while len(seen) < (each or EACH.get(name, OTHERS)) and (not only or name in only):
+                d = make(rng, "test")
+                c = case(len(seen), d)
+                if declarable(d) and c["prompt_text"] not in seen:
                     seen.add(c["prompt_text"])
                     f.write(json.dumps(c, ensure_ascii=False) + "\n")
                     count += 1
@@ -78,9 +86,16 @@ def write_reference(folder, path):
 
 
 def main():
-    folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+    p = argparse.ArgumentParser()
+    p.add_argument("model", type=Path)
+    p.add_argument("out", type=Path)
+    p.add_argument("tasks", nargs="*")
+    p.add_argument("--seed", default="evaluation")
+    p.add_argument("--each", type=int)
+    a = p.parse_args()
+    folder, out = a.model, a.out
     out.mkdir(parents=True, exist_ok=True)
-    count = write_cases(out / "cases.jsonl")
+    count = write_cases(out / "cases.jsonl", a.seed, a.each, a.tasks)
     positions, nll = write_reference(folder, out / "reference.safetensors")
     print(f"{count} cases; reference over {positions} positions, mean NLL of what is written {nll:.4f}")
 

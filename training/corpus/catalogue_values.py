@@ -206,7 +206,7 @@ def _fill(templates):
 
 def _file(rng, t):
     r = rng.random()
-    stem = made(rng, t) if r < 0.5 else pick(rng, POOLS["stem"][t])
+    stem = made(rng, t) if r < 0.5 else TEXT["stem"](rng, t) if not t else pick(rng, POOLS["stem"][t])
     if r > 0.85:
         stem += pick(rng, "_-") + made(rng, t)
     elif r > 0.78:
@@ -214,7 +214,7 @@ def _file(rng, t):
     path = stem + "." + pick(rng, POOLS["ext"][t and rng.random() < 0.3])
     r = rng.random()
     if r < 0.35:
-        path = pick(rng, POOLS["folder"][t]) + "/" + path
+        path = (pick(rng, POOLS["folder"][t]) if t else TEXT["folder"](rng, t)) + "/" + path
         if r < 0.1:
             path = made(rng, t) + "/" + path
     if r > 0.9:
@@ -224,7 +224,7 @@ def _file(rng, t):
 
 def _dir(rng, t):
     r = rng.random()
-    name = made(rng, t) if r < 0.5 else pick(rng, POOLS["folder"][t])
+    name = made(rng, t) if r < 0.5 else pick(rng, POOLS["folder"][t]) if t else TEXT["folder"](rng, t)
     if r > 0.75:
         name += "/" + made(rng, t)
     if 0.3 < r < 0.5:
@@ -313,6 +313,71 @@ TEXT.update(
     tag=lambda r, t: pick(r, TAGS), headline=None)
 TEXT.update(text=_fill(TEXTS), task=_fill(TASKS), picture=_fill(PICTURES), title=_fill(TITLES), sql=_fill(SQL), ident=_fill(IDENTS))
 TEXT["topic1"] = _or_made("food", 0.5, made)
+
+
+# Forms that values of a kind can have beyond its pool: for training, so that a value is what stands there and not what such values
+# look like. The tests keep to the pools, whose forms training need not have seen.
+FORMS = {
+    "event": ["{word} with {person}", "{word} {person}", "{word} {word}", "the {word} of {person}", "{word} and {word}", "{word} in {city}"],
+    "task": ["{word} the {word}", "{word} {person}", "{word} a {noun} for {person}", "{word} {made}", "the {word}", "{word} the {made}",
+             "{word} my {noun}", "{word} and {word} the {thing}"],
+    "text": ["let us {word} the {noun}", "let us {word}", "{person} will {word} {made}", "we {word} {word} {word}", "can you {word} the {made}",
+             "do not {word} {person}", "I {word} you", "my {word} is {word}", "let me {word} this", "who has the {word}", "you {word} me"],
+    "book": ["{Word} and {Word}", "{Word} of {Word}", "{Word} in {City}", "{Word} for {Person}", "{Word} and the {Made}", "A {Word} {Made}"],
+    "movie": ["{Word} and {Word}", "{Word} of {Word}", "{Word} {Made}", "{Word} to {City}", "{Made} and {Made}"],
+    "song": ["{Word} and {Word}", "{Word} of {Made}", "{Word} with {Person}", "{Word} to {Word}"],
+    "title": ["{Word} and {Word}", "{word} {word} {word}", "{Word} with {Made}", "{Word} of the {Word}"],
+    "topic": ["{word} {word}", "{word} and {word}", "{made} {word} {word}", "{word} in {city}", "{word}"],
+    "thing": ["{word} {word}", "{word} of {word}", "{colour} {made}"],
+    "restaurant": ["{Word} and {Word}", "The {Made} {Word}", "{Word} at {City}", "{Word} {Word}"],
+    "hotel": ["{Word} and {Word}", "{Made} {Word} Hotel", "{Word} House", "The {Word} of {City}"],
+    "artist": ["{Word} and {Word}", "The {Word}s", "{Person} {Word}", "{Made} and the {Word}s"]}
+
+
+def _opened(kind, forms):
+    """In training a value in four is one of these forms."""
+    usual, form = TEXT[kind], _fill(forms)
+
+    def one(rng, is_test):
+        return form(rng, is_test) if not is_test and rng.random() < 0.25 else usual(rng, is_test)
+    return one
+
+
+def _unbound(kind, share, form):
+    """In training a share of the values of a small pool is of any other text of its looks: what such a value is, is not to be learned."""
+    usual, kept = TEXT[kind], set(POOLS[kind][1])
+
+    def one(rng, is_test):
+        v = form(rng) if not is_test and rng.random() < share else usual(rng, is_test)
+        return v if is_test or v not in kept else pick(rng, POOLS[kind][0])
+    return one
+
+
+def _capitals(rng):
+    return "".join([pick(rng, LETTERS) for _ in range(3)])
+
+
+def _respelled(kind):
+    """In training a plain value in three has an ending more, or one less: tests, photo, builds."""
+    usual, kept = TEXT[kind], set(POOLS[kind][1])
+
+    def one(rng, is_test):
+        v = usual(rng, is_test)
+        if is_test or rng.random() > 0.33:
+            return v
+        w = v[:-1] if len(v) > 3 and rng.random() < 0.4 else v + pick(rng, ("s", "s", "ed", "er", "ing", "y", "2"))
+        return v if w in kept or RUDE.search(w) else w
+    return one
+
+
+TEXT.update({kind: _opened(kind, forms) for kind, forms in FORMS.items()})
+TEXT.update(airport=_unbound("airport", 0.5, _capitals), currency=_unbound("currency", 0.3, _capitals),
+            stock=_unbound("stock", 0.3, lambda r: "".join([pick(r, LETTERS) for _ in range(1 + int(r.random() * 5))])),
+            lang=_unbound("lang", 0.4, lambda r: name(r, False)), column=_unbound("column", 0.4, lambda r: made(r, False)),
+            cond=_unbound("cond", 0.3, lambda r: word1(r, False) + pick(r, ("", "y", " " + word1(r, False)))),
+            weekday=_unbound("weekday", 0.2, lambda r: pick(r, ("in {} days", "in {} weeks", "on the {}th", "day {}")).format(
+                2 + int(r.random() * 28))))
+TEXT.update({kind: _respelled(kind) for kind in ("folder", "stem", "table", "branch")})
 del TEXT["headline"]
 
 # Kinds that are free text: quoted in the wording unless they stand at its end.

@@ -322,4 +322,4 @@ def _earlier(rng, test, box, messages):
                      assistant(f"{p} is written.")]
 
 
-TASKS = {"agents": (3, agents)}
+TASKS = {"agents": (8, agents)}

@@ -38,7 +38,10 @@ ASK = ["Give me JSON with {k}: {s}", "JSON with {k}: {s}", "Extract {k} as JSON:
        "{s} Please answer with JSON that has the keys {k}.", "Return a JSON object with the keys {k} for this text: {s}",
        "From \"{s}\" make JSON with {k}.", "{s}\n\nGive me a JSON object with {k}.", "I want {k} as JSON. {s}", "JSON ({k}) from: {s}",
        "In JSON, what are {k} here? {s}", "Write {k} of this text in JSON: {s}", "With the keys {k}, turn this into JSON: {s}",
-       "Here: {s} Now JSON with {k}.", "Could you put {k} in JSON? {s}", "Make JSON of {k} in: {s}"]
+       "Here: {s} Now JSON with {k}.", "Could you put {k} in JSON? {s}", "Make JSON of {k} in: {s}",
+       "Take {k} from this and reply in JSON: {s}", "Look for {k}, then answer in JSON: {s}", "Get {k} and give me JSON: {s}",
+       "Extract {k} and answer with JSON: {s}", "Read {k} and write JSON: {s}", "Pull out {k} and answer as JSON: {s}",
+       "Tell me {k} and answer in JSON only: {s}", "{s} Find {k}, answer in JSON."]
 ASK_TEST = ["Put {k} of this sentence in a JSON object: {s}", "{s} I want {k} of that in JSON.",
     "Make JSON with the keys {k} out of: {s}",
             "Summarise this text as JSON with {k}: {s}", "Look at this text: {s} Extract {k} as JSON.",
@@ -407,4 +410,4 @@ LEADS = ["please ", "hey, ", "hi, ", "could you ", "can you ", "can you please "
          "I need you to ", "would you "]
 LEADS_TEST = ["hi, can you ", "ok, now ", "hello, could you "]
 SYSTEM_JSON = [s for s in SYSTEM if "JSON" in s]
-TASKS = {"json_answer": (12, json_answer)}
+TASKS = {"json_answer": (16, json_answer)}

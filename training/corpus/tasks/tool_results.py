@@ -227,4 +227,4 @@ def tool_result(rng, split):
     raise AssertionError
 
 
-TASKS = {"tool_result": (10, tool_result)}
+TASKS = {"tool_result": (14, tool_result)}

@@ -27,6 +27,10 @@ def missing_question(param):
 
 MISSING = [t for t in catalogue.TRAIN if t.miss]
 PREFIXES = tuple(catalogue.BEFORE + catalogue.BEFORE_TEST)
+# Kinds of which a request can name two in one breath, and whose values have no "and" of their own.
+PAIRED = {"city", "country", "file", "dir", "person", "table", "stock", "word", "device", "room", "package", "url", "branch", "orderid", "int",
+          "lang", "currency"}
+SINGLE = [t for t in catalogue.TRAIN if len(t.args) == 1 and not t.opts and t.args[0].kind in PAIRED]
 BOTH = ([t for t in catalogue.TRAIN if t.both], [t for t in catalogue.TEST if t.both])
 
 
@@ -75,11 +79,25 @@ def pair(rng, test):
     return a, a.args, {**a.args, name: value}, {**a.shown, p.key: shown}
 
 
+def stretched(rng):
+    """A pair like those of `pair` for any trained tool that takes one value: the value in the request becomes two. Or None."""
+    t = pick(rng, SINGLE)
+    a = catalogue.ask(rng, False, t)
+    p = t.args[0]
+    name, first = a.names[p.key], a.shown[p.key]
+    shown, value = catalogue.draw(rng, False, p.kind, p.options)
+    if value == a.args[name] or " and " in first or a.text.count(first) != 1 or f'"{first}"' in a.text:
+        return None
+    a.text = a.text.replace(first, f"{first} and {shown}")
+    return a, a.args, {**a.args, name: value}, {**a.shown, p.key: shown}
+
+
 def two_calls(rng, test):
     """(requests, user text, the two calls, what was shown for each)."""
     r = rng.random()
     if r < 0.6:
-        a, first, second, shown2 = pair(rng, test)
+        made_pair = stretched(rng) if not test and r < 0.35 else None
+        a, first, second, shown2 = made_pair or pair(rng, test)
         return [a], a.text, [(a.name, first), (a.name, second)], [a.shown, shown2]
     if r < 0.75:
         a = catalogue_synth.find(rng, test)
@@ -226,4 +244,4 @@ def tool_none(rng, split):
     return Dialogue("tool_none", messages, Reply(answer, reasoning), expect, tools, reasoning is not None)
 
 
-TASKS = {"tool_call": (18, tool_call), "tool_parallel": (5, tool_parallel), "tool_none": (4, tool_none)}
+TASKS = {"tool_call": (44, tool_call), "tool_parallel": (12, tool_parallel), "tool_none": (4, tool_none)}

@@ -352,7 +352,7 @@ def translate(rng, split):
                   f"{foreign} is {language}.", any_case=True)
 
 
-TASKS = {"words_list": (4, make_list), "words_case": (3, case), "words_grammar": (4, grammar), "words_order": (4, order),
+TASKS = {"words_list": (4, make_list), "words_case": (3, case), "words_grammar": (4, grammar), "words_order": (6, order),
          "words_count": (2, count),
          "words_spell": (3, spell), "words_edit": (4, edit), "words_rhyme": (2, rhyme), "words_saying": (2, saying),
          "words_translate": (4, translate)}
