@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes = ROWS / tile::TILE_ROWS * tile::panel_bytes(COLS);
     let mut data = AlignedBuf::zeroed(MATRICES * bytes, 2 << 20)?;
     for (i, pair) in data.as_mut_slice().chunks_exact_mut(2).enumerate() {
-        pair.copy_from_slice(&[(i * 37 >> 3) as u8, 0x3C]);
+        pair.copy_from_slice(&[((i * 37) >> 3) as u8, 0x3C]);
     }
     let matrices: Vec<QuantMatrix<'_>> = data
         .as_slice()

@@ -265,6 +265,14 @@ macro_rules! recompiled {
             soft::soft_cap(x, cap);
         }
         #[target_feature(enable = $features)]
+        pub(super) fn exps(x: &mut [f32]) -> (f32, f32) {
+            soft::exps(x)
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn join(side: &mut (f32, f32), o: &mut [f32], with: (f32, f32), part: &[f32]) {
+            soft::join(side, o, with, part);
+        }
+        #[target_feature(enable = $features)]
         pub(super) fn softmax(x: &mut [f32]) {
             soft::softmax(x);
         }
@@ -272,7 +280,7 @@ macro_rules! recompiled {
 }
 pub(super) use recompiled;
 
-/// The table of a folder with modules `plain`, `matmul`, `matmul_q`, `attend` and `stream`.
+/// The table of a folder with modules `plain`, `matmul`, `matmul_q`, `attend`, `attend_many` and `stream`.
 macro_rules! table {
     () => {
         crate::arch::Table {
@@ -292,6 +300,10 @@ macro_rules! table {
             softmax: plain::softmax,
             scores: attend::scores,
             weighted_sum: attend::weighted_sum,
+            scores_many: attend_many::scores_many,
+            weighted_many: attend_many::weighted_many,
+            exps: plain::exps,
+            join: plain::join,
             to_f16: attend::to_f16,
         }
     };

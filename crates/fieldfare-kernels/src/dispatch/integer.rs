@@ -20,7 +20,7 @@ const SERIAL_Q: usize = 4 * SERIAL;
 
 /// Start of a part of a buffer that workers write in disjoint pieces.
 #[derive(Clone, Copy)]
-struct Start<T>(*mut T);
+pub(super) struct Start<T>(*mut T);
 
 // SAFETY: a pointer; using it is unsafe and asks for disjointness.
 unsafe impl<T: Send> Send for Start<T> {}
@@ -28,11 +28,15 @@ unsafe impl<T: Send> Send for Start<T> {}
 unsafe impl<T: Send> Sync for Start<T> {}
 
 impl<T> Start<T> {
+    pub(super) fn new(buffer: &mut [T]) -> Start<T> {
+        Start(buffer.as_mut_ptr())
+    }
+
     /// Elements `range`.
     ///
     /// # Safety
     /// They are inside the buffer, which is still borrowed, and no other thread uses them.
-    unsafe fn part<'a>(self, range: Range<usize>) -> &'a mut [T] {
+    pub(super) unsafe fn part<'a>(&self, range: Range<usize>) -> &'a mut [T] {
         // SAFETY: by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(range.start), range.len()) }
     }
@@ -64,7 +68,7 @@ impl Kernels {
             // SAFETY: the CPU has this table's features; `shape` made the lengths fit.
             return unsafe { (self.table.quantize)(x, planes, lines, sides) };
         }
-        let (lines, sides) = (Start(lines.as_mut_ptr()), Start(sides.as_mut_ptr()));
+        let (lines, sides) = (Start::new(lines), Start::new(sides));
         pool.for_ranges(groups, 1, |_, part| {
             let per_group = planes.count();
             // SAFETY: the CPU has this table's features; the lengths are those of `part` groups, every group is in
