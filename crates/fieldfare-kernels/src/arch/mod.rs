@@ -49,7 +49,8 @@ pub(crate) const LANES: usize = 16;
 /// - `gelu_mul`, `add`, `add_scaled`: equal lengths;
 /// - `scores(q, keys, stride, out)`: `keys` reaches to `(out.len() - 1) * stride + q.len()` unless `out` is empty;
 /// - `weighted_sum(p, values, stride, out)`: the same with `p` and `out` in the places of `out` and `q`;
-/// - `scores_many(q, width, keys, out, apart)`: `width > 0`, q and keys whole rows of it, `apart` at least the number
+/// - `scores_many(q, width, keys, next, out, apart)`: `next` is what will be read after the keys, as long as they, a
+///   hint; `width > 0`, q and keys whole rows of it, `apart` at least the number
 ///   of keys, and `out` reaches to `(queries - 1) * apart + keys` unless one of them is none;
 /// - `weighted_many(p, apart, values, width, out)`: the same with `p` and `out` in the places of `out` and `q`;
 /// - `join(side, o, with, part)`: o and part of equal lengths;
@@ -72,7 +73,7 @@ pub(crate) struct Table {
     pub(crate) softmax: unsafe fn(&mut [f32]),
     pub(crate) scores: unsafe fn(&[f32], KvSlice<'_>, usize, &mut [f32]),
     pub(crate) weighted_sum: unsafe fn(&[f32], KvSlice<'_>, usize, &mut [f32]),
-    pub(crate) scores_many: unsafe fn(&[f32], usize, KvSlice<'_>, &mut [f32], usize),
+    pub(crate) scores_many: unsafe fn(&[f32], usize, KvSlice<'_>, KvSlice<'_>, &mut [f32], usize),
     pub(crate) weighted_many: unsafe fn(&[f32], usize, KvSlice<'_>, usize, &mut [f32]),
     pub(crate) exps: unsafe fn(&mut [f32]) -> (f32, f32),
     pub(crate) join: unsafe fn(&mut (f32, f32), &mut [f32], (f32, f32), &[f32]),

@@ -150,6 +150,15 @@ pub(super) fn ask(at: *const u8, distance: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(distance).cast()) };
 }
 
+/// Asks for `len` bytes from `offset` on.
+#[inline(always)]
+pub(super) fn ask_rows<const HINT: i32>(at: *const u8, offset: usize, len: usize) {
+    for line in (0..len).step_by(64) {
+        // SAFETY: a hint; it reads nothing and cannot fault.
+        unsafe { _mm_prefetch::<HINT>(at.wrapping_add(offset + line).cast()) };
+    }
+}
+
 /// Asks for a cache line of each row, some way after `offset`; two groups of 4 bits are one line.
 #[inline(always)]
 pub(super) fn prefetch_rows<const L: usize>(rows: &[*const u8; L], offset: usize) {

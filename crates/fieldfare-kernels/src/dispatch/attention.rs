@@ -272,10 +272,12 @@ impl Item<'_> {
             |rows: Range<usize>| (rows.start - self.rows.start) * group..(rows.end - self.rows.start) * group;
         let mine = of(rows.clone());
         let any = self.seen(first, block).start..self.seen(last, block).end;
-        for (start, keys, _) in a.runs(self.head, any) {
+        for (start, keys, values) in a.runs(self.head, any) {
             let (q, scores) = (&q[mine.start * width..mine.end * width], &mut scores[mine.start * BLOCK..]);
             // SAFETY: whole queries and keys; the scores have a row of BLOCK for each query.
-            unsafe { (table.scores_many)(q, width, keys, &mut scores[start - block * BLOCK..], BLOCK) };
+            unsafe {
+                (table.scores_many)(q, width, keys, values, &mut scores[start - block * BLOCK..], BLOCK)
+            };
         }
         for row in rows.clone() {
             let seen = self.seen(row, block);

@@ -97,6 +97,7 @@ impl Text {
 }
 
 /// ((heads, KV heads, width), positions, window): around the block of 128 and the 32 queries of an item.
+#[allow(clippy::type_complexity)] // said once
 fn texts() -> Vec<((usize, usize, usize), usize, Option<usize>)> {
     vec![
         ((1, 1, 1), 3, None),

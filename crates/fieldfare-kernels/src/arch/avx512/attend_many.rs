@@ -5,32 +5,50 @@
 
 use super::attend::{dots, load, span, sum};
 use crate::arch::LANES;
+use crate::arch::x86;
 use crate::kv::KvSlice;
 use std::arch::x86_64::*;
 
 /// Sums in registers.
 const SUMS: usize = 16;
 
+/// Bytes between the key in use and the one asked for.
+const KEYS_AHEAD: usize = 8192;
+
 /// See `Table`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) unsafe fn scores_many(q: &[f32], width: usize, keys: KvSlice<'_>, out: &mut [f32], apart: usize) {
+pub(super) unsafe fn scores_many(
+    q: &[f32],
+    width: usize,
+    keys: KvSlice<'_>,
+    next: KvSlice<'_>,
+    out: &mut [f32],
+    apart: usize,
+) {
     let count = keys.len() / width;
     // SAFETY: the caller's promise, with the type that the pointer has.
     unsafe {
         match keys {
-            KvSlice::F32(keys) => all::<false>(q, width, keys.as_ptr().cast(), count, out, apart),
-            KvSlice::F16(keys) => all::<true>(q, width, keys.as_ptr().cast(), count, out, apart),
+            KvSlice::F32(_) => all::<false>(q, width, [keys, next].map(start), count, out, apart),
+            KvSlice::F16(_) => all::<true>(q, width, [keys, next].map(start), count, out, apart),
         }
     }
 }
 
+fn start(slice: KvSlice<'_>) -> *const u8 {
+    match slice {
+        KvSlice::F32(data) => data.as_ptr().cast(),
+        KvSlice::F16(data) => data.as_ptr().cast(),
+    }
+}
+
 /// # Safety
-/// As `scores_many`; `HALF` says whether `keys`, `count` of them, are f16.
+/// As `scores_many`; `HALF` says whether the keys, `count` of them, are f16. `kv` are the keys and what comes next.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn all<const HALF: bool>(
     q: &[f32],
     width: usize,
-    keys: *const u8,
+    kv: [*const u8; 2],
     count: usize,
     out: &mut [f32],
     apart: usize,
@@ -39,14 +57,20 @@ unsafe fn all<const HALF: bool>(
     let mut i = 0;
     while i < queries && count > 0 {
         let (q, out) = (&q[i * width..], &mut out[i * apart..]);
+        // Only the first pass has anything to ask for.
+        let kv = [kv[0], if i == 0 { kv[1] } else { std::ptr::null() }];
         // SAFETY: as many queries are left as each call takes, and `out` has their rows; the rest by the caller.
         i += unsafe {
             match queries - i {
-                8.. if width.is_multiple_of(LANES) => some::<HALF, 8, 2>(q, width, keys, count, out, apart),
-                4.. if width.is_multiple_of(LANES) => some::<HALF, 4, 4>(q, width, keys, count, out, apart),
-                2.. if width.is_multiple_of(LANES) => some::<HALF, 2, 8>(q, width, keys, count, out, apart),
+                _ if !width.is_multiple_of(LANES) => {
+                    span::<HALF>(&q[..width], kv[0], width, &mut out[..count]);
+                    1
+                }
+                8.. => some::<HALF, 8, 2>(q, width, kv, count, out, apart),
+                4.. => some::<HALF, 4, 4>(q, width, kv, count, out, apart),
+                2.. => some::<HALF, 2, 8>(q, width, kv, count, out, apart),
                 _ => {
-                    span::<HALF>(&q[..width], keys, width, &mut out[..count]);
+                    span::<HALF>(&q[..width], kv[0], width, &mut out[..count]);
                     1
                 }
             }
@@ -62,14 +86,19 @@ unsafe fn all<const HALF: bool>(
 unsafe fn some<const HALF: bool, const Q: usize, const K: usize>(
     q: &[f32],
     width: usize,
-    keys: *const u8,
+    [keys, next]: [*const u8; 2],
     count: usize,
     out: &mut [f32],
     apart: usize,
 ) -> usize {
     let q = &q[..Q * width];
+    let bytes = width * if HALF { 2 } else { 4 };
     let mut j = 0;
     while j + K <= count {
+        if !next.is_null() {
+            x86::ask_rows::<_MM_HINT_T0>(keys, j * bytes + KEYS_AHEAD, K * bytes);
+            x86::ask_rows::<_MM_HINT_T1>(next, j * bytes, K * bytes);
+        }
         let mut acc = [[_mm512_setzero_ps(); K]; Q];
         for c in (0..width).step_by(LANES) {
             // SAFETY: keys j..j + K are there, 16 elements from c on in each and in each query.

@@ -42,7 +42,14 @@ pub(crate) fn weighted_sum(p: &[f32], values: KvSlice<'_>, stride: usize, out: &
 }
 
 /// `out[i * apart + j] = q_i . key_j` for all queries and keys, `width` elements each, dense: [`scores`] of each query.
-pub(crate) fn scores_many(q: &[f32], width: usize, keys: KvSlice<'_>, out: &mut [f32], apart: usize) {
+pub(crate) fn scores_many(
+    q: &[f32],
+    width: usize,
+    keys: KvSlice<'_>,
+    _next: KvSlice<'_>,
+    out: &mut [f32],
+    apart: usize,
+) {
     let count = keys.len() / width;
     for (i, q) in q.chunks_exact(width).enumerate() {
         scores(q, keys, width, &mut out[i * apart..][..count]);
