@@ -211,6 +211,8 @@ pub(super) struct Place<'a> {
     pub(super) m: usize,
     pub(super) first: usize,
     pub(super) rows: &'a Range<usize>,
+    /// The block is not in the caches yet.
+    pub(super) new: bool,
 }
 
 impl Place<'_> {

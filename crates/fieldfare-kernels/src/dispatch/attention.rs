@@ -276,8 +276,8 @@ impl Item<'_> {
             let (q, scores) = (&q[mine.start * width..mine.end * width], &mut scores[mine.start * BLOCK..]);
             // SAFETY: whole queries and keys; the scores have a row of BLOCK for each query.
             unsafe {
-                (table.scores_many)(q, width, keys, values, &mut scores[start - block * BLOCK..], BLOCK)
-            };
+                (table.scores_many)(q, width, keys, values, &mut scores[start - block * BLOCK..], BLOCK);
+            }
         }
         for row in rows.clone() {
             let seen = self.seen(row, block);
