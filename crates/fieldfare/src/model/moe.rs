@@ -1,10 +1,10 @@
 //! The feed-forward half of a layer: the shared expert, the router, the routed experts, the sum of both
 //! branches.
 //!
-//! Both branches start from the same residual. The router runs in f32. The distinct experts of a pass are
-//! fetched once each and applied to all their rows as they are delivered; every use (a row and one of its
-//! experts) has a partial sum of its own, and a row's partial sums are added in router order. So neither the
-//! order of delivery nor the chunking changes a bit.
+//! Both branches start from the same residual. The router runs in f32 and comes first, so that the experts missing are
+//! read while the shared expert is computed. The distinct experts of a pass are fetched once each and applied to all
+//! their rows as they are delivered; every use (a row and one of its experts) has a partial sum of its own, and a row's
+//! partial sums are added by ascending expert id. So neither the order of delivery nor the chunking changes a bit.
 
 use super::forward::Pass;
 use super::scratch::{OneExpert, Routed, Scratch};
@@ -25,6 +25,7 @@ pub(super) fn feed_forward(
     let hidden = config.hidden_size;
 
     route(pass, layer, weights, store, s);
+    store.begin(layer, &s.routed.wanted)?;
     shared_expert(pass, layer, weights, s);
     routed_experts(pass, layer, weights, store, s)?;
 
@@ -151,8 +152,8 @@ fn routed_experts(
         kernels.rms_norm(&s.x[range.clone()], Some(&weights.routed_pre_norm), eps, &mut s.normed[range]);
     }
     pass.load(&s.normed, rows, hidden, &mut s.acts);
-    let Routed { wanted, starts, uses, parts, mine, .. } = &mut s.routed;
-    store.fetch(layer, wanted, &mut |expert, blob| {
+    let Routed { starts, uses, parts, mine, .. } = &mut s.routed;
+    store.finish(&mut |expert, blob| {
         let range = starts[expert]..starts[expert + 1];
         mine.gather(pass, &s.normed, &s.acts, uses[range.clone()].iter().map(|&position| position / k));
         let out = &mut parts[range.start * hidden..range.end * hidden];
@@ -196,18 +197,13 @@ impl OneExpert {
 }
 
 impl Routed {
-    /// Adds each row's weighted partial sums in router order.
-    fn combine(&mut self, kernels: &Kernels, uses: usize, k: usize, hidden: usize, out: &mut [f32]) {
-        let part_of = &mut self.part_of[..uses];
-        for (part, &position) in self.uses[..uses].iter().enumerate() {
-            part_of[position] = part;
-        }
-        for (row, parts) in part_of.chunks_exact(k).enumerate() {
+    /// Adds each row's weighted partial sums by ascending expert id, which is the order that they lie in.
+    fn combine(&self, kernels: &Kernels, uses: usize, k: usize, hidden: usize, out: &mut [f32]) {
+        out[..uses / k * hidden].fill(0.0);
+        for (&position, part) in self.uses[..uses].iter().zip(self.parts.chunks_exact(hidden)) {
+            let row = position / k;
             let out = &mut out[row * hidden..(row + 1) * hidden];
-            out.fill(0.0);
-            for (&part, &weight) in parts.iter().zip(&self.weights[row * k..(row + 1) * k]) {
-                kernels.add_scaled(out, weight, &self.parts[part * hidden..(part + 1) * hidden]);
-            }
+            kernels.add_scaled(out, self.weights[position], part);
         }
     }
 }
@@ -240,7 +236,6 @@ mod tests {
             wanted: Vec::new(),
             starts: vec![0; experts + 1],
             uses: vec![0; ids.len()],
-            part_of: vec![0; ids.len()],
             parts: Vec::new(),
             mine: OneExpert::default(),
         }
@@ -263,7 +258,7 @@ mod tests {
         }
 
         #[test]
-        fn partial_sums_are_added_in_router_order(
+        fn partial_sums_are_added_by_ascending_expert(
             ids in prop::collection::vec(prop::sample::subsequence((0..6usize).collect::<Vec<_>>(), 3).prop_shuffle(), 1..8),
             seed in 1u32..1000,
         ) {
@@ -285,8 +280,9 @@ mod tests {
             r.combine(kernels, flat.len(), k, hidden, &mut out);
             for row in 0..ids.len() {
                 let mut wanted = vec![0.0; hidden];
-                for rank in 0..k {
-                    let position = row * k + rank;
+                let mut positions: Vec<usize> = (row * k..(row + 1) * k).collect();
+                positions.sort_by_key(|&position| flat[position]);
+                for position in positions {
                     let part: Vec<f32> = (0..hidden).map(|c| value(position * hidden + c)).collect();
                     kernels.add_scaled(&mut wanted, value(position + 100), &part);
                 }

@@ -76,8 +76,6 @@ pub(super) struct Routed {
     pub(super) starts: Vec<usize>,
     /// The uses (`row * top_k + rank`) of all experts, grouped by expert, rows ascending, `[rows * top_k]`.
     pub(super) uses: Vec<usize>,
-    /// The inverse of `uses`: the partial sum of each use, `[rows * top_k]`.
-    pub(super) part_of: Vec<usize>,
     /// One partial sum for each use, in the order of `uses`, `[rows * top_k][hidden]`.
     pub(super) parts: Vec<f32>,
     /// Buffers of the expert that is computed.
@@ -184,7 +182,6 @@ impl Routed {
             wanted: Vec::with_capacity(config.num_experts),
             starts: vec![0; config.num_experts + 1],
             uses: vec![0; uses],
-            part_of: vec![0; uses],
             parts: vec![0.0; uses * config.hidden_size],
             mine: OneExpert {
                 rows: Vec::with_capacity(rows),

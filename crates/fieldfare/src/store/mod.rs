@@ -71,7 +71,8 @@ pub struct ExpertStore {
     slots: SlotPool,
     layers: Vec<Layer>,
     readers: Readers,
-    steps: Vec<Step>,
+    /// What [`ExpertStore::begin`] left for [`ExpertStore::finish`].
+    request: Option<Request>,
     stats: StoreStats,
 }
 
@@ -90,6 +91,13 @@ pub struct StoreShape {
     pub readers: usize,
 }
 
+/// Experts of one layer that were asked for.
+struct Request {
+    layer: usize,
+    steps: Vec<Step>,
+    progress: Progress,
+}
+
 /// How far a request has come.
 struct Progress {
     /// By step: delivered to the caller.
@@ -98,6 +106,15 @@ struct Progress {
     asked: Vec<bool>,
     /// By step: the earlier step that uses the same slot and must have been delivered before.
     after: Vec<Option<usize>>,
+}
+
+impl Request {
+    /// The step whose read into `slot` is under way.
+    fn read_into(&self, slot: usize) -> Option<usize> {
+        let read = |step: &Step| matches!(step, Step::Read { slot: s, .. } if *s == slot);
+        let Progress { delivered, asked, .. } = &self.progress;
+        (0..self.steps.len()).find(|&at| asked[at] && !delivered[at] && read(&self.steps[at]))
+    }
 }
 
 impl Progress {
@@ -137,7 +154,7 @@ impl ExpertStore {
             slots: SlotPool::new(layers, slots, stride)?,
             layers: (0..layers).map(layer).collect(),
             readers: Readers::new(reader, readers)?,
-            steps: Vec::new(),
+            request: None,
             stats: StoreStats::default(),
         })
     }
@@ -161,30 +178,49 @@ impl ExpertStore {
         wanted: &[usize],
         each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.settle(); // what a panic in `each` may have left
+        self.begin(layer, wanted)?;
+        self.finish(each)
+    }
+
+    /// The first half of [`ExpertStore::fetch`]: gives the readers every miss whose slot nobody needs any more, so that
+    /// they work while the caller does something else. A request that was never finished is dropped.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for a layer that does not exist.
+    pub fn begin(&mut self, layer: usize, wanted: &[usize]) -> Result<()> {
+        self.settle(); // what a panic in `each`, or a request not finished, may have left
+        let mut steps = self.request.take().map(|request| request.steps).unwrap_or_default();
         let layers = self.layers.len();
         let Some(state) = self.layers.get(layer) else {
             return Err(Error::bad("layer", format!("{layer} is not one of {layers}")));
         };
-        let mut steps = std::mem::take(&mut self.steps);
         plan::plan(&state.held, wanted, &state.uses, &mut steps);
-        let result = self.run(layer, &steps, each);
+        let mut request = Request { layer, progress: Progress::new(&steps), steps };
+        self.ask(&mut request);
+        self.request = Some(request);
+        Ok(())
+    }
+
+    /// The second half: lends every blob that [`ExpertStore::begin`] was asked for to `each`. Without a request there is
+    /// nothing to lend.
+    ///
+    /// # Errors
+    /// As [`ExpertStore::fetch`].
+    pub fn finish(&mut self, each: &mut dyn FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        let Some(mut request) = self.request.take() else { return Ok(()) };
+        let result = self.run(&mut request, each);
         self.settle();
-        self.steps = steps;
         result
     }
 
     /// Carries out the steps of a request: reads as early as their slots allow, hits meanwhile, reads as they arrive.
-    fn run(
-        &mut self,
-        layer: usize,
-        steps: &[Step],
-        each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let mut progress = Progress::new(steps);
-        let mut hits = (0..steps.len()).filter(|&at| matches!(steps[at], Step::Hit { .. }));
+    fn run(&mut self, request: &mut Request, each: &mut dyn FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        let layer = request.layer;
+        let hits: Vec<usize> =
+            (0..request.steps.len()).filter(|&at| matches!(request.steps[at], Step::Hit { .. })).collect();
+        let mut hits = hits.into_iter();
         loop {
-            self.ask(layer, steps, &mut progress);
+            self.ask(request);
             let (at, is_hit) = match hits.next() {
                 Some(at) => (at, true),
                 None => match self.readers.wait() {
@@ -192,41 +228,37 @@ impl ExpertStore {
                     Some(done) => {
                         let slot = done.job.slot;
                         self.take_back(done)?;
-                        let read = |step: &Step| matches!(step, Step::Read { slot: s, .. } if *s == slot);
-                        let at = (0..steps.len())
-                            .find(|&at| progress.asked[at] && !progress.delivered[at] && read(&steps[at]));
-                        let Some(at) = at else { continue }; // not of this request
+                        let Some(at) = request.read_into(slot) else { continue }; // not of this request
                         (at, false)
                     }
                 },
             };
-            let Some(blob) = self.slots.get(layer, steps[at].slot()) else { continue }; // lent: cannot be
+            let step = request.steps[at];
+            let Some(blob) = self.slots.get(layer, step.slot()) else { continue }; // lent: cannot be
             if is_hit {
                 self.stats.hits += 1;
             } else {
                 self.stats.misses += 1;
                 self.stats.bytes_read += blob.len() as u64;
             }
-            each(steps[at].expert(), blob)?;
-            progress.delivered[at] = true;
+            each(step.expert(), blob)?;
+            request.progress.delivered[at] = true;
         }
     }
 
-    /// Gives the readers what they may begin with, at most two jobs for each thread.
-    fn ask(&mut self, layer: usize, steps: &[Step], progress: &mut Progress) {
+    /// Gives the readers every job whose slot is free; they take them one by one, in this order.
+    fn ask(&mut self, request: &mut Request) {
+        let Request { layer, steps, progress } = request;
         for (at, &step) in steps.iter().enumerate() {
-            if self.readers.in_flight() >= 2 * self.readers.threads() {
-                return;
-            }
             let Step::Read { expert, slot, .. } = step else { continue };
             if progress.asked[at] || !progress.is_free(at) {
                 continue;
             }
-            let Some(loan) = self.slots.lend(layer, slot) else { continue };
+            let Some(loan) = self.slots.lend(*layer, slot) else { continue };
             progress.asked[at] = true;
             // Empty until the read is known to be good.
-            self.layers[layer].held[slot] = None;
-            self.readers.submit(Job { layer, expert, slot, loan });
+            self.layers[*layer].held[slot] = None;
+            self.readers.submit(Job { layer: *layer, expert, slot, loan });
         }
     }
 

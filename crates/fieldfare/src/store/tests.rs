@@ -119,6 +119,31 @@ fn hits_are_delivered_while_a_read_is_on_its_way() {
 }
 
 #[test]
+fn what_was_begun_is_read_before_it_is_finished_or_dropped() {
+    let (mut store, fail) = store(4);
+    fetch(&mut store, 0, &[0, 1]).unwrap();
+    store.begin(0, &[1, 2, 3]).unwrap();
+    let mut seen = Vec::new();
+    store
+        .finish(&mut |expert, _| {
+            seen.push(expert);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(seen[0], 1, "the hit first");
+    assert_eq!((seen.len(), store.stats().misses, store.stats().hits), (3, 4, 1));
+    // Nothing is left to finish, and a request that nobody finishes does no harm.
+    store.finish(&mut |_, _| panic!("there is no request")).unwrap();
+    store.begin(0, &[4, 5, 6, 7]).unwrap();
+    assert_eq!(fetch(&mut store, 1, &[4]).unwrap(), [4]);
+    *fail.lock().unwrap() = vec![2];
+    store.begin(1, &[2]).unwrap();
+    fail.lock().unwrap().clear();
+    assert!(store.begin(2, &[0]).is_err());
+    assert_eq!(fetch(&mut store, 0, &[4, 5, 6, 7]).unwrap().len(), 4);
+}
+
+#[test]
 fn a_panic_of_the_caller_or_the_reader_leaves_a_store_that_works() {
     let (mut store, fail) = store(3);
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
