@@ -160,7 +160,7 @@ impl Runner {
         let Some(shared) = self.shared_bytes else { return };
         let needed = self.cache.bytes_for(self.position + rows).max(self.cache.bytes() as u64);
         let slots = shared.saturating_sub(needed) / self.dir.manifest().expert_stride.max(1);
-        self.store.shrink(usize::try_from(slots).unwrap_or(usize::MAX));
+        self.store.resize(usize::try_from(slots).unwrap_or(usize::MAX).max(self.config.layers.len()));
     }
 
     /// Refuses what must not start: no ids, ids beyond the vocabulary, more than the context holds.
