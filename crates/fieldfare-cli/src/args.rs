@@ -296,8 +296,8 @@ pub struct EngineArgs {
     /// How the resident weights are held [default: auto]
     #[arg(long, value_enum, value_name = "HOW", default_value_t = CoreArg::Auto, hide_default_value = true)]
     pub core: CoreArg,
-    /// Prompt tokens that pass through the model together
-    #[arg(long, value_name = "N", default_value_t = 128, allow_negative_numbers = true,
+    /// Prompt tokens that pass through the model together, at most: each pass reads the experts once
+    #[arg(long, value_name = "N", default_value_t = 4096, allow_negative_numbers = true,
         value_parser = integer::<1, 8192>)]
     pub prefill_chunk_tokens: usize,
     /// exact computes in float32 throughout, for verification

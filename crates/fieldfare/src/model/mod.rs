@@ -2,7 +2,7 @@
 //!
 //! [`Runner`] opens a model directory and implements [`Forward`], what the token loop needs from a model.
 //! Results do not depend on how a prompt is cut into passes, on the number of threads, nor on which experts
-//! happen to be held: the same ids give the same bits.
+//! happen to be held: the same ids give the same bits, where the same of them are prompt.
 
 mod attention;
 mod config;
@@ -16,9 +16,10 @@ mod probe;
 mod runner;
 mod scratch;
 mod weights;
+mod wide;
 
 pub use config::{Config, LayerKind};
-pub use options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
+pub use options::{DEFAULT_PASS_TOKENS, DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
 pub use prepared::Prepared;
 pub use probe::Probe;
 pub use runner::{Runner, RunnerStats};
