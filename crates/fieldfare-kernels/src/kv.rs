@@ -1,5 +1,7 @@
 //! Rows of a KV cache as attention reads them.
 
+use std::ops::Range;
+
 /// A run of cached keys or values in the type they are stored in.
 #[derive(Debug, Clone, Copy)]
 pub enum KvSlice<'a> {
@@ -21,6 +23,18 @@ impl<'a> KvSlice<'a> {
     /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The elements `range`.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> KvSlice<'a> {
+        match self {
+            KvSlice::F32(data) => KvSlice::F32(&data[range]),
+            KvSlice::F16(data) => KvSlice::F16(&data[range]),
+        }
     }
 
     /// The elements from `start` on.

@@ -23,7 +23,7 @@ pub mod tile;
 
 pub use acts::{Acts, Planes};
 pub use aligned::{AlignedBuf, AllocError};
-pub use dispatch::{ISA_VARIABLE, Isa, IsaError, Kernels, isas};
+pub use dispatch::{AttendScratch, Attention, ISA_VARIABLE, Isa, IsaError, Kernels, KvSpan, isas};
 pub use kv::KvSlice;
 pub use pool::{Pool, split};
 pub use quant::{GROUP, QuantData, QuantMatrix, ShapeError};

@@ -10,6 +10,7 @@
 //! - dot products and sums: element `i` adds into lane `i % 16`; the lanes are folded 16 -> 8 -> 4 -> 2 -> 1, each
 //!   fold adding the upper half to the lower one.
 //! - weighted sums: one element after the other.
+//! - attention: blocks of positions, each by itself, joined in rising order (see `dispatch::attention`).
 //!
 //! NaN payloads are not part of the promise.
 
@@ -48,6 +49,11 @@ pub(crate) const LANES: usize = 16;
 /// - `gelu_mul`, `add`, `add_scaled`: equal lengths;
 /// - `scores(q, keys, stride, out)`: `keys` reaches to `(out.len() - 1) * stride + q.len()` unless `out` is empty;
 /// - `weighted_sum(p, values, stride, out)`: the same with `p` and `out` in the places of `out` and `q`;
+/// - `scores_many(q, width, keys, next, out, apart)`: `next` is what will be read after the keys, as long as they, a
+///   hint; `width > 0`, q and keys whole rows of it, `apart` at least the number
+///   of keys, and `out` reaches to `(queries - 1) * apart + keys` unless one of them is none;
+/// - `weighted_many(p, apart, values, width, out)`: the same with `p` and `out` in the places of `out` and `q`;
+/// - `join(side, o, with, part)`: o and part of equal lengths;
 /// - `to_f16(x, out)`: equal lengths.
 #[allow(clippy::type_complexity)] // these are the signatures, said once
 pub(crate) struct Table {
@@ -67,5 +73,9 @@ pub(crate) struct Table {
     pub(crate) softmax: unsafe fn(&mut [f32]),
     pub(crate) scores: unsafe fn(&[f32], KvSlice<'_>, usize, &mut [f32]),
     pub(crate) weighted_sum: unsafe fn(&[f32], KvSlice<'_>, usize, &mut [f32]),
+    pub(crate) scores_many: unsafe fn(&[f32], usize, KvSlice<'_>, KvSlice<'_>, &mut [f32], usize),
+    pub(crate) weighted_many: unsafe fn(&[f32], usize, KvSlice<'_>, usize, &mut [f32]),
+    pub(crate) exps: unsafe fn(&mut [f32]) -> (f32, f32),
+    pub(crate) join: unsafe fn(&mut (f32, f32), &mut [f32], (f32, f32), &[f32]),
     pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
 }

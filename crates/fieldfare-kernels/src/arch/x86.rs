@@ -150,6 +150,15 @@ pub(super) fn ask(at: *const u8, distance: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(distance).cast()) };
 }
 
+/// Asks for `len` bytes from `offset` on.
+#[inline(always)]
+pub(super) fn ask_rows<const HINT: i32>(at: *const u8, offset: usize, len: usize) {
+    for line in (0..len).step_by(64) {
+        // SAFETY: a hint; it reads nothing and cannot fault.
+        unsafe { _mm_prefetch::<HINT>(at.wrapping_add(offset + line).cast()) };
+    }
+}
+
 /// Asks for a cache line of each row, some way after `offset`; two groups of 4 bits are one line.
 #[inline(always)]
 pub(super) fn prefetch_rows<const L: usize>(rows: &[*const u8; L], offset: usize) {
@@ -202,6 +211,8 @@ pub(super) struct Place<'a> {
     pub(super) m: usize,
     pub(super) first: usize,
     pub(super) rows: &'a Range<usize>,
+    /// The block is not in the caches yet.
+    pub(super) new: bool,
 }
 
 impl Place<'_> {
@@ -265,6 +276,14 @@ macro_rules! recompiled {
             soft::soft_cap(x, cap);
         }
         #[target_feature(enable = $features)]
+        pub(super) fn exps(x: &mut [f32]) -> (f32, f32) {
+            soft::exps(x)
+        }
+        #[target_feature(enable = $features)]
+        pub(super) fn join(side: &mut (f32, f32), o: &mut [f32], with: (f32, f32), part: &[f32]) {
+            soft::join(side, o, with, part);
+        }
+        #[target_feature(enable = $features)]
         pub(super) fn softmax(x: &mut [f32]) {
             soft::softmax(x);
         }
@@ -272,7 +291,7 @@ macro_rules! recompiled {
 }
 pub(super) use recompiled;
 
-/// The table of a folder with modules `plain`, `matmul`, `matmul_q`, `attend` and `stream`.
+/// The table of a folder with modules `plain`, `matmul`, `matmul_q`, `attend`, `attend_many` and `stream`.
 macro_rules! table {
     () => {
         crate::arch::Table {
@@ -292,6 +311,10 @@ macro_rules! table {
             softmax: plain::softmax,
             scores: attend::scores,
             weighted_sum: attend::weighted_sum,
+            scores_many: attend_many::scores_many,
+            weighted_many: attend_many::weighted_many,
+            exps: plain::exps,
+            join: plain::join,
             to_f16: attend::to_f16,
         }
     };

@@ -6,7 +6,7 @@ use super::Kernels;
 use super::ops::SERIAL;
 use crate::acts::{Acts, Planes};
 use crate::arch::Out;
-use crate::pool::{Pool, split};
+use crate::pool::Pool;
 use crate::quant::{GROUP, QuantMatrix};
 use crate::tile::TILE_ROWS;
 use std::ops::Range;
@@ -20,7 +20,7 @@ const SERIAL_Q: usize = 4 * SERIAL;
 
 /// Start of a part of a buffer that workers write in disjoint pieces.
 #[derive(Clone, Copy)]
-struct Start<T>(*mut T);
+pub(super) struct Start<T>(*mut T);
 
 // SAFETY: a pointer; using it is unsafe and asks for disjointness.
 unsafe impl<T: Send> Send for Start<T> {}
@@ -28,11 +28,15 @@ unsafe impl<T: Send> Send for Start<T> {}
 unsafe impl<T: Send> Sync for Start<T> {}
 
 impl<T> Start<T> {
+    pub(super) fn new(buffer: &mut [T]) -> Start<T> {
+        Start(buffer.as_mut_ptr())
+    }
+
     /// Elements `range`.
     ///
     /// # Safety
     /// They are inside the buffer, which is still borrowed, and no other thread uses them.
-    unsafe fn part<'a>(self, range: Range<usize>) -> &'a mut [T] {
+    pub(super) unsafe fn part<'a>(&self, range: Range<usize>) -> &'a mut [T] {
         // SAFETY: by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(range.start), range.len()) }
     }
@@ -64,12 +68,11 @@ impl Kernels {
             // SAFETY: the CPU has this table's features; `shape` made the lengths fit.
             return unsafe { (self.table.quantize)(x, planes, lines, sides) };
         }
-        let (lines, sides) = (Start(lines.as_mut_ptr()), Start(sides.as_mut_ptr()));
-        pool.run(|worker| {
-            let part = split(groups, pool.threads(), worker, 1);
+        let (lines, sides) = (Start::new(lines), Start::new(sides));
+        pool.for_ranges(groups, 1, |_, part| {
             let per_group = planes.count();
-            // SAFETY: the CPU has this table's features; the lengths are those of `part` groups, `split` gives every
-            // group to one worker, and `acts` stays borrowed until the pool returns.
+            // SAFETY: the CPU has this table's features; the lengths are those of `part` groups, every group is in
+            // one part, and `acts` stays borrowed until the pool returns.
             unsafe {
                 let x = &x[part.start * GROUP..part.end * GROUP];
                 let lines = lines.part(part.start * per_group..part.end * per_group);
@@ -91,16 +94,14 @@ impl Kernels {
         let out = Out::new(y, w.rows(), 0);
         let work = w.rows().saturating_mul(w.cols()).saturating_mul(m_rows);
         let part = |rows: Range<usize>| {
-            if !rows.is_empty() {
-                // SAFETY: the CPU has this table's features; shapes were checked; `split` gives every row to one
-                // worker, and `y` stays borrowed until the pool returns.
-                unsafe { (self.table.matmul_q)(w, rows, acts, m_rows, out) }
-            }
+            // SAFETY: the CPU has this table's features; shapes were checked; `for_ranges` gives every row to one
+            // worker, and `y` stays borrowed until the pool returns.
+            unsafe { (self.table.matmul_q)(w, rows, acts, m_rows, out) }
         };
         if work <= SERIAL_Q {
             part(0..w.rows());
         } else {
-            pool.run(|worker| part(split(w.rows(), pool.threads(), worker, TILE_ROWS)));
+            pool.for_ranges(w.rows(), TILE_ROWS, |_, rows| part(rows));
         }
     }
 
@@ -131,8 +132,7 @@ impl Kernels {
     pub fn stream(&self, pool: &Pool, bytes: &[u8]) -> u64 {
         let sum = std::sync::atomic::AtomicU64::new(0);
         let lines = bytes.len() / 64;
-        pool.run(|worker| {
-            let part = split(lines, pool.threads(), worker, 1);
+        pool.for_ranges(lines, 1, |_, part| {
             // SAFETY: the CPU has this table's features.
             let part = unsafe { (self.table.xor)(&bytes[part.start * 64..part.end * 64]) };
             sum.fetch_xor(part, std::sync::atomic::Ordering::Relaxed);

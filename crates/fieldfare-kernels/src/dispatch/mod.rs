@@ -4,8 +4,11 @@
 //! the table's features ([`Kernels::for_isa`] is the only way to a table and asks the CPU), and shapes must fit
 //! (`ops`, the safe entry points, check them before they call).
 
+mod attention;
 mod integer;
 mod ops;
+
+pub use attention::{AttendScratch, Attention, KvSpan};
 
 use crate::arch::{self, Table};
 use std::fmt;

@@ -8,7 +8,7 @@
 use super::Kernels;
 use crate::arch::Out;
 use crate::kv::KvSlice;
-use crate::pool::{Pool, split};
+use crate::pool::Pool;
 use crate::quant::QuantMatrix;
 use crate::tile::TILE_ROWS;
 use std::ops::Range;
@@ -30,16 +30,14 @@ impl Kernels {
         let out = Out::new(y, w.rows(), 0);
         let work = w.rows().saturating_mul(w.cols()).saturating_mul(m_rows);
         let part = |rows: Range<usize>| {
-            if !rows.is_empty() {
-                // SAFETY: the CPU has this table's features; lengths were checked; `split` gives every row to one
-                // worker, and `y` stays borrowed until the pool returns.
-                unsafe { (self.table.matmul)(w, rows, x, m_rows, out) }
-            }
+            // SAFETY: the CPU has this table's features; lengths were checked; `for_ranges` gives every row to one
+            // worker, and `y` stays borrowed until the pool returns.
+            unsafe { (self.table.matmul)(w, rows, x, m_rows, out) }
         };
         if work <= SERIAL {
             part(0..w.rows());
         } else {
-            pool.run(|worker| part(split(w.rows(), pool.threads(), worker, TILE_ROWS)));
+            pool.for_ranges(w.rows(), TILE_ROWS, |_, rows| part(rows));
         }
     }
 

@@ -1,27 +1,126 @@
 //! Hand-off, panics, nesting, shutdown; timing only where the promise is about time.
 
 use super::*;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
 
 fn sizes() -> impl Iterator<Item = Pool> {
     [0, 1, 2, 3, 8].into_iter().map(Pool::new)
 }
 
 #[test]
-fn every_worker_is_called_once_and_the_caller_is_worker_0() {
+fn every_part_is_called_once_and_the_caller_is_worker_0() {
     for pool in sizes() {
-        for _ in 0..50 {
-            let calls: Vec<AtomicUsize> = (0..pool.threads()).map(|_| AtomicUsize::new(0)).collect();
+        for parts in (0..50).chain([1000]) {
+            let calls: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
+            let busy: Vec<AtomicBool> = (0..pool.threads()).map(|_| AtomicBool::new(false)).collect();
             let caller = thread::current().id();
-            pool.run(|worker| {
-                calls[worker].fetch_add(1, Ordering::Relaxed);
+            pool.run_parts(parts, |worker, part| {
+                assert!(!busy[worker].swap(true, Ordering::Relaxed), "two at a time are worker {worker}");
+                calls[part].fetch_add(1, Ordering::Relaxed);
                 assert_eq!(worker == 0, thread::current().id() == caller);
+                busy[worker].store(false, Ordering::Relaxed);
             });
             assert!(calls.iter().all(|c| c.load(Ordering::Relaxed) == 1));
         }
+        let calls: Vec<AtomicUsize> = (0..pool.threads()).map(|_| AtomicUsize::new(0)).collect();
+        pool.run(|index| {
+            calls[index].fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(calls.iter().all(|c| c.load(Ordering::Relaxed) == 1));
     }
     assert_eq!(Pool::new(0).threads(), 1);
     assert_eq!(Pool::new(3).threads(), 3);
+}
+
+/// Without any worker inside, the caller's part of a region is the whole region.
+#[test]
+fn the_caller_needs_nobody() {
+    let pool = Pool::new(4);
+    let shared = &*pool.shared;
+    for (worker, section) in shared.sections.iter().enumerate() {
+        section.0.set(split(100, 4, worker, 1));
+    }
+    let sum = AtomicUsize::new(0);
+    shared.take_parts(4, 0, |part| {
+        sum.fetch_add(part, Ordering::Relaxed);
+    });
+    assert_eq!(sum.into_inner(), 4950);
+}
+
+/// Regions of parts of very different length, each with data of its own on the caller's stack: a worker that
+/// touched a region after its end would write into another's.
+#[test]
+fn late_workers_touch_nothing() {
+    for threads in [2, 3, 8] {
+        let pool = Pool::new(threads);
+        for round in 0..3000usize {
+            let parts = 1 + round * 7 % 23;
+            let marks: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
+            pool.run_parts(parts, |_, part| {
+                for _ in 0..(round * 31 + part * 17) % 97 {
+                    std::hint::spin_loop();
+                }
+                if (round + part).is_multiple_of(501) {
+                    thread::yield_now();
+                }
+                marks[part].fetch_add(round + 1, Ordering::Relaxed);
+            });
+            assert!(marks.iter().all(|m| m.load(Ordering::Relaxed) == round + 1), "round {round}");
+            drop(marks);
+            if round.is_multiple_of(500) {
+                thread::sleep(SPIN * 4); // the next region finds the workers parked
+            }
+        }
+    }
+}
+
+#[test]
+fn sections_are_taken_in_order() {
+    let section = Section(AtomicU64::new(0));
+    assert_eq!(section.take(), None);
+    section.set(3..6);
+    assert_eq!([(); 5].map(|()| section.take()), [Some(3), Some(4), Some(5), None, None]);
+}
+
+#[test]
+fn long_waits_are_followed_by_time_alone() {
+    let (start, ms) = (Instant::now(), Duration::from_millis(1));
+    let mut alone = Alone::default();
+    alone.waited(start, start + ms * 10, start + ms * 20);
+    assert!(alone.until.is_none(), "as long as the work: that was a long part");
+    alone.waited(start, start + ms, start + ms + Alone::LONG / 2);
+    assert!(alone.until.is_none(), "short");
+    alone.waited(start, start + ms, start + ms * 5);
+    assert_eq!((alone.times, alone.until), (2, Some(start + ms * 13)), "twice the wait of 4 ms");
+    assert!(alone.still(start + ms * 12) && !alone.still(start + ms * 13));
+    let mut at = start + ms * 14;
+    for times in [4, 8, 16, 32, 64, 64] {
+        alone.waited(at, at + ms, at + ms * 5);
+        assert_eq!((alone.times, alone.until), (times, Some(at + ms * (5 + 4 * times))), "again, soon");
+        at = alone.until.unwrap() + ms;
+    }
+    at += ms * 100;
+    alone.waited(at, at + ms, at + ms * 5);
+    assert_eq!(alone.times, 2, "after a good while");
+}
+
+#[test]
+fn alone_all_parts_are_done_too() {
+    let pool = Pool::new(3);
+    let until = Instant::now() + Duration::from_secs(600);
+    *lock(&pool.region) = Alone { until: Some(until), times: 2 };
+    let caller = thread::current().id();
+    let done = AtomicUsize::new(0);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        pool.run_parts(5, |worker, part| {
+            assert!(worker == 0 && thread::current().id() == caller);
+            done.fetch_add(1, Ordering::Relaxed);
+            assert!(part != 1, "part 1 fell");
+        });
+    }));
+    assert_eq!(*result.unwrap_err().downcast::<&str>().unwrap(), "part 1 fell");
+    assert_eq!(done.into_inner(), 5);
+    pool.run(|_| ());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! starts at every offset, and values at the edges.
 
 mod attend;
+mod attention;
 mod data;
 mod integer;
 mod matmul;

@@ -9,7 +9,7 @@ use crate::kv::KvSlice;
 use std::arch::x86_64::*;
 
 /// Lanes of a vector.
-const WIDTH: usize = 8;
+pub(super) const WIDTH: usize = 8;
 
 /// See `Table`.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -26,7 +26,7 @@ pub(super) unsafe fn scores(q: &[f32], keys: KvSlice<'_>, stride: usize, out: &m
 /// # Safety
 /// As `scores`; `HALF` says whether `keys` are f16.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn span<const HALF: bool>(q: &[f32], keys: *const u8, stride: usize, out: &mut [f32]) {
+pub(super) unsafe fn span<const HALF: bool>(q: &[f32], keys: *const u8, stride: usize, out: &mut [f32]) {
     let mut fours = out.chunks_exact_mut(4);
     let mut j = 0;
     for four in &mut fours {
@@ -47,7 +47,7 @@ unsafe fn span<const HALF: bool>(q: &[f32], keys: *const u8, stride: usize, out:
 /// The keys are there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn dots<const HALF: bool, const K: usize>(
+pub(super) unsafe fn dots<const HALF: bool, const K: usize>(
     q: &[f32],
     keys: *const u8,
     first: usize,
@@ -101,7 +101,7 @@ pub(super) unsafe fn weighted_sum(p: &[f32], values: KvSlice<'_>, stride: usize,
 /// # Safety
 /// As `weighted_sum`; `HALF` says whether `values` are f16.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn sum<const HALF: bool>(p: &[f32], values: *const u8, stride: usize, out: &mut [f32]) {
+pub(super) unsafe fn sum<const HALF: bool>(p: &[f32], values: *const u8, stride: usize, out: &mut [f32]) {
     let mut at = 0;
     while at < out.len() {
         let part = &mut out[at..];
@@ -176,7 +176,7 @@ pub(super) fn to_f16(x: &[f32], out: &mut [u16]) {
 /// They are there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn load<const HALF: bool>(base: *const u8, index: usize) -> __m256 {
+pub(super) unsafe fn load<const HALF: bool>(base: *const u8, index: usize) -> __m256 {
     // SAFETY: by the caller.
     unsafe {
         if HALF {
@@ -208,7 +208,7 @@ unsafe fn one<const HALF: bool>(base: *const u8, index: usize) -> f32 {
 /// The lanes added in the order of `math::fold`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn fold(low: __m256, high: __m256) -> f32 {
+pub(super) fn fold(low: __m256, high: __m256) -> f32 {
     let eight = _mm256_add_ps(low, high);
     let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
     let two = _mm_add_ps(four, _mm_movehl_ps(four, four));

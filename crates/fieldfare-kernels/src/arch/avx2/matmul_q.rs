@@ -8,7 +8,7 @@
 //! sum has to move to 32 bits.
 
 use super::matmul::{bf16, to_array, transpose};
-use crate::acts::{Acts, Planes, Side as ActSide};
+use crate::acts::{Acts, Line, Planes, Side as ActSide};
 use crate::arch::Out;
 use crate::arch::x86::{ActRow, NATURAL, Place, Side, Source};
 use crate::quant::{GROUP, QuantData, QuantMatrix};
@@ -19,6 +19,8 @@ use std::ops::Range;
 const LANES: usize = 8;
 /// Rows of activations that share a pass over a block of matrix rows.
 const X_ROWS: usize = 4;
+/// Bytes of activations that pass together over all blocks of matrix rows, see the AVX-512 twin.
+const NEAR: usize = 128 << 10;
 /// `vpmaddubsw` steps that 16 bits hold.
 const DEEP: usize = 8;
 const _: () = assert!(DEEP * 2 * 15 * 128 <= i16::MAX as usize);
@@ -52,26 +54,31 @@ unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
     out: Out,
 ) {
     let mut side = Side::new();
-    let mut block = rows.start / LANES;
-    while block * LANES < rows.end {
-        let first = Source::<LANES>::new(w, block);
-        // Both halves of a panel in one pass: two passes would leave memory idle in every second one.
-        let whole = TILED && block.is_multiple_of(2) && (block + 1) * LANES < rows.end;
-        let mut m = 0;
-        while m < m_rows {
-            let place = Place { out, m, first: block * LANES, rows: &rows };
-            // SAFETY: as many rows of activations are left as each call takes, and the second half of the panel
-            // exists because `rows` reaches into it; the rest by the caller.
-            m += unsafe {
-                if whole {
-                    let sources = [&first, &Source::new(w, block + 1)];
-                    upto::<N, TILED, P, 2>(m_rows - m, &sources, w.groups(), acts, &mut side, &place)
-                } else {
-                    upto::<N, TILED, P, 1>(m_rows - m, &[&first], w.groups(), acts, &mut side, &place)
-                }
-            };
+    // So many rows at a time that they stay in the second-level cache while all blocks pass over them.
+    let deep = (NEAR / (w.groups() * P * size_of::<Line>()) / X_ROWS * X_ROWS).max(X_ROWS);
+    for start in (0..m_rows).step_by(deep) {
+        let end = m_rows.min(start + deep);
+        let mut block = rows.start / LANES;
+        while block * LANES < rows.end {
+            let first = Source::<LANES>::new(w, block);
+            // Both halves of a panel in one pass: two passes would leave memory idle in every second one.
+            let whole = TILED && block.is_multiple_of(2) && (block + 1) * LANES < rows.end;
+            let mut m = start;
+            while m < end {
+                let place = Place { out, m, first: block * LANES, rows: &rows, new: m == start };
+                // SAFETY: as many rows of activations are left as each call takes, and the second half of the
+                // panel exists because `rows` reaches into it; the rest by the caller.
+                m += unsafe {
+                    if whole {
+                        let sources = [&first, &Source::new(w, block + 1)];
+                        upto::<N, TILED, P, 2>(end - m, &sources, w.groups(), acts, &mut side, &place)
+                    } else {
+                        upto::<N, TILED, P, 1>(end - m, &[&first], w.groups(), acts, &mut side, &place)
+                    }
+                };
+            }
+            block += 1 + usize::from(whole);
         }
-        block += 1 + usize::from(whole);
     }
 }
 
@@ -115,7 +122,7 @@ unsafe fn some<const N: usize, const TILED: bool, const P: usize, const H: usize
     let x: [ActRow; M] = std::array::from_fn(|m| ActRow::new(acts, place.m + m));
     let mut sums = [[_mm256_setzero_ps(); M]; H];
     for g in 0..groups {
-        if place.m == 0 {
+        if place.new {
             sources[0].ask(g, N * 4);
         }
         for (source, sums) in sources.iter().zip(&mut sums) {
@@ -161,11 +168,10 @@ unsafe fn nibbles<const TILED: bool, const P: usize, const M: usize>(
     let (low, ones) = (_mm256_set1_epi8(15), _mm256_set1_epi16(1));
     let mut dots = [[_mm256_setzero_si256(); P]; M];
     for h in 0..2 {
-        // SAFETY: a group has 8 words.
-        let words = unsafe { four::<8, TILED>(source, g, h) };
         let mut short = [[_mm256_setzero_si256(); P]; M];
-        for (k, weights) in words.into_iter().enumerate() {
-            let k = h * 4 + k;
+        // SAFETY: a group has 8 words. Each by itself: an array of vectors that is iterated over goes through memory.
+        let [first, second, third, fourth] = unsafe { four::<8, TILED>(source, g, h) };
+        let mut step = |weights, k: usize| {
             let even = _mm256_and_si256(weights, low);
             let odd = _mm256_and_si256(_mm256_srli_epi32::<4>(weights), low);
             for (m, short) in short.iter_mut().enumerate() {
@@ -175,7 +181,11 @@ unsafe fn nibbles<const TILED: bool, const P: usize, const M: usize>(
                     *short = _mm256_add_epi16(*short, _mm256_add_epi16(first, second));
                 }
             }
-        }
+        };
+        step(first, h * 4);
+        step(second, h * 4 + 1);
+        step(third, h * 4 + 2);
+        step(fourth, h * 4 + 3);
         // 4 words of 2 steps each: DEEP.
         for (dots, short) in dots.iter_mut().flatten().zip(short.iter().flatten()) {
             *dots = _mm256_add_epi32(*dots, _mm256_madd_epi16(*short, ones));

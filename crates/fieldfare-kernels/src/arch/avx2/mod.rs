@@ -1,6 +1,7 @@
 //! x86-64 with AVX2, FMA and F16C: 8 lanes.
 
 mod attend;
+mod attend_many;
 mod matmul;
 mod matmul_q;
 mod plain;

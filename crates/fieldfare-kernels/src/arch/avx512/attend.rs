@@ -22,7 +22,7 @@ pub(super) unsafe fn scores(q: &[f32], keys: KvSlice<'_>, stride: usize, out: &m
 /// # Safety
 /// As `scores`; `HALF` says whether `keys` are f16.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn span<const HALF: bool>(q: &[f32], keys: *const u8, stride: usize, out: &mut [f32]) {
+pub(super) unsafe fn span<const HALF: bool>(q: &[f32], keys: *const u8, stride: usize, out: &mut [f32]) {
     let mut fours = out.chunks_exact_mut(4);
     let mut j = 0;
     for four in &mut fours {
@@ -43,7 +43,7 @@ unsafe fn span<const HALF: bool>(q: &[f32], keys: *const u8, stride: usize, out:
 /// The keys are there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn dots<const HALF: bool, const K: usize>(
+pub(super) unsafe fn dots<const HALF: bool, const K: usize>(
     q: &[f32],
     keys: *const u8,
     first: usize,
@@ -92,7 +92,7 @@ pub(super) unsafe fn weighted_sum(p: &[f32], values: KvSlice<'_>, stride: usize,
 /// # Safety
 /// As `weighted_sum`; `HALF` says whether `values` are f16.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn sum<const HALF: bool>(p: &[f32], values: *const u8, stride: usize, out: &mut [f32]) {
+pub(super) unsafe fn sum<const HALF: bool>(p: &[f32], values: *const u8, stride: usize, out: &mut [f32]) {
     let mut at = 0;
     while at < out.len() {
         let part = &mut out[at..];
@@ -168,7 +168,7 @@ pub(super) fn to_f16(x: &[f32], out: &mut [u16]) {
 /// They are there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn load<const HALF: bool>(base: *const u8, index: usize) -> __m512 {
+pub(super) unsafe fn load<const HALF: bool>(base: *const u8, index: usize) -> __m512 {
     // SAFETY: by the caller.
     unsafe {
         if HALF {
@@ -200,7 +200,7 @@ unsafe fn one<const HALF: bool>(base: *const u8, index: usize) -> f32 {
 /// The lanes added in the order of `math::fold`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn fold(v: __m512) -> f32 {
+pub(super) fn fold(v: __m512) -> f32 {
     let eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
     let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
     let two = _mm_add_ps(four, _mm_movehl_ps(four, four));

@@ -1,6 +1,7 @@
 //! x86-64 with AVX-512 (F, BW, DQ, VL): 16 lanes, a whole tile row.
 
 mod attend;
+mod attend_many;
 mod matmul;
 mod matmul_q;
 mod plain;

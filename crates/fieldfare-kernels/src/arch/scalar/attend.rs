@@ -41,6 +41,30 @@ pub(crate) fn weighted_sum(p: &[f32], values: KvSlice<'_>, stride: usize, out: &
     }
 }
 
+/// `out[i * apart + j] = q_i . key_j` for all queries and keys, `width` elements each, dense: [`scores`] of each query.
+pub(crate) fn scores_many(
+    q: &[f32],
+    width: usize,
+    keys: KvSlice<'_>,
+    _next: KvSlice<'_>,
+    out: &mut [f32],
+    apart: usize,
+) {
+    let count = keys.len() / width;
+    for (i, q) in q.chunks_exact(width).enumerate() {
+        scores(q, keys, width, &mut out[i * apart..][..count]);
+    }
+}
+
+/// `out_i += sum_j p[i * apart + j] * value_j` for all of `out` and values, `width` elements each, dense:
+/// [`weighted_sum`] of each.
+pub(crate) fn weighted_many(p: &[f32], apart: usize, values: KvSlice<'_>, width: usize, out: &mut [f32]) {
+    let count = values.len() / width;
+    for (i, out) in out.chunks_exact_mut(width).enumerate() {
+        weighted_sum(&p[i * apart..][..count], values, width, out);
+    }
+}
+
 /// IEEE half floats, nearest even; beyond 65504 + half a step infinity.
 pub(crate) fn to_f16(x: &[f32], out: &mut [u16]) {
     for (o, &x) in out.iter_mut().zip(x) {

@@ -33,5 +33,9 @@ pub(crate) const TABLE: Table = Table {
     softmax: softmax::softmax,
     scores: attend::scores,
     weighted_sum: attend::weighted_sum,
+    scores_many: attend::scores_many,
+    weighted_many: attend::weighted_many,
+    exps: softmax::exps,
+    join: softmax::join,
     to_f16: attend::to_f16,
 };
