@@ -88,9 +88,9 @@ impl Prepared {
         self.cache.bytes_for(tokens)
     }
 
-    /// Bytes of activation buffers at most that stay, those that grow with the context included.
+    /// Bytes of activation buffers at most that stay.
     pub fn scratch_bytes(&self) -> u64 {
-        let scratch = self.scratch.bytes_at_most(&self.config, self.options.max_context) as u64;
+        let scratch = self.scratch.bytes_at_most(&self.config) as u64;
         scratch.saturating_add(self.wide.bytes(1))
     }
 

@@ -5,7 +5,7 @@
 
 use super::config::Config;
 use super::kv_cache::{KvType, OwnKv};
-use fieldfare_kernels::{Acts, GROUP, Planes};
+use fieldfare_kernels::{Acts, AttendScratch, GROUP, Planes};
 
 /// Rows of logits that [`super::Forward::prefill_each`] computes at once: the table is read once for all of
 /// them.
@@ -34,8 +34,10 @@ pub(super) struct Scratch {
     pub(super) own: OwnKv,
     /// Attention output before `o_proj`, `[rows][heads][head_dim]`.
     pub(super) attended: Vec<f32>,
-    /// Scores of one query head for each worker; grown with the context.
-    pub(super) scores: Vec<Vec<f32>>,
+    /// What attention needs.
+    pub(super) attend: AttendScratch,
+    /// Bytes that it may come to.
+    attend_bytes: usize,
     /// Gate of the shared expert, `[rows][intermediate]`.
     pub(super) gate: Vec<f32>,
     /// Up of the shared expert, `[rows][intermediate]`.
@@ -116,7 +118,14 @@ impl Scratch {
             v: vec![0.0; kv],
             own: OwnKv::new(kind, kv),
             attended: vec![0.0; q],
-            scores: vec![Vec::new(); workers.max(1)],
+            attend: AttendScratch::new(),
+            attend_bytes: layers()
+                .map(|l| {
+                    let (heads, width) = (config.num_attention_heads, config.head_width(l));
+                    AttendScratch::bytes_for(heads, config.kv_heads(l), width, workers.max(1))
+                })
+                .max()
+                .unwrap_or(0),
             gate: vec![0.0; rows * config.intermediate_size],
             up: vec![0.0; rows * config.intermediate_size],
             routed: Routed::new(config, rows, pass_rows, planes),
@@ -124,12 +133,11 @@ impl Scratch {
         }
     }
 
-    /// Bytes of all buffers once every position of a context of `max_context` is in use.
-    pub(super) fn bytes_at_most(&self, config: &Config, max_context: usize) -> usize {
-        let logits = HEAD_ROWS.saturating_sub(1) * config.vocab_size;
-        // A block's own rows are scored beside the cache's.
-        let scores = self.scores.len().saturating_mul(max_context.saturating_add(self.rows));
-        scores.saturating_add(logits).saturating_mul(size_of::<f32>()).saturating_add(self.bytes())
+    /// Bytes of all buffers once they have grown as far as they do.
+    pub(super) fn bytes_at_most(&self, config: &Config) -> usize {
+        let logits = HEAD_ROWS.saturating_sub(1) * config.vocab_size * size_of::<f32>();
+        // Kinds of layers need more of one or another buffer of attention: twice covers both.
+        (2 * self.attend_bytes).saturating_add(logits).saturating_add(self.bytes())
     }
 
     /// Bytes of all buffers as they are now (touched or not).
@@ -140,12 +148,11 @@ impl Scratch {
             .into_iter()
             .chain([&self.attended, &self.gate, &self.up, &self.logits])
             .chain([logits, weights, parts, &mine.input, &mine.gate, &mine.up, &mine.out])
-            .chain(self.scores.iter())
             .map(Vec::len)
             .sum::<usize>();
         let words = [ids, picked, wanted, starts, uses, &mine.rows].map(Vec::capacity).iter().sum::<usize>();
         let acts = self.acts.bytes() + input.bytes() + mine.acts.bytes() + mine.inner.bytes();
-        floats * size_of::<f32>() + words * size_of::<usize>() + own + acts
+        self.attend.bytes() + floats * size_of::<f32>() + words * size_of::<usize>() + own + acts
     }
 }
 
