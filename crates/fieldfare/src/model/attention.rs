@@ -53,7 +53,7 @@ pub(super) fn attend(
     let x = &mut w.x[block.start * hidden..block.end * hidden];
 
     pass.norms(x, &weights.input_norm, &mut s.normed);
-    pass.load(&s.normed, rows, hidden, |w| w.attention, &mut s.acts);
+    pass.load(&s.normed, rows, hidden, &mut s.acts);
     pass.matmul(&weights.q_proj, &s.normed, &s.acts, &mut s.q);
     pass.matmul(&weights.k_proj, &s.normed, &s.acts, &mut s.k);
     match &weights.v_proj {
@@ -96,7 +96,7 @@ pub(super) fn attend(
     kernels.attend(pass.pool, &attention, q, &mut s.attend, attended);
     cache.append(layer, pass.first, rows, &s.own);
 
-    pass.load(&s.attended, rows, q_len, |w| w.attention, &mut s.acts);
+    pass.load(&s.attended, rows, q_len, &mut s.acts);
     pass.matmul(&weights.o_proj, &s.attended, &s.acts, &mut s.branch);
     pass.probe(Some(layer), "attn_out", hidden, &s.branch);
     pass.norms_in_place(&mut s.branch, &weights.post_norm);

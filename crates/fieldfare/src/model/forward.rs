@@ -8,7 +8,6 @@ use super::attention;
 use super::config::Config;
 use super::kv_cache::KvCache;
 use super::moe;
-use super::options::Widths;
 use super::scratch::Scratch;
 use super::weights::{Matrix, Weights};
 use super::wide::WideRows;
@@ -37,7 +36,7 @@ pub(super) struct Pass<'a> {
     /// The threads.
     pub(super) pool: &'a Pool,
     /// How activations become integers before a product; `None` keeps them f32.
-    pub(super) widths: Option<Widths>,
+    pub(super) planes: Option<Planes>,
     /// Who is looking.
     pub(super) probe: Option<&'a mut (dyn Probe + 'static)>,
     /// Position of the first row of the pass.
@@ -55,23 +54,16 @@ impl Pass<'_> {
     }
 
     /// Quantizes `rows` rows of `x`, once for all matrices that take them; nothing to do where products are f32.
-    pub(super) fn load(
-        &self,
-        x: &[f32],
-        rows: usize,
-        cols: usize,
-        part: fn(Widths) -> Planes,
-        acts: &mut Acts,
-    ) {
-        if let Some(widths) = self.widths {
-            self.kernels.quantize_acts(self.pool, &x[..rows * cols], rows, cols, part(widths), acts);
+    pub(super) fn load(&self, x: &[f32], rows: usize, cols: usize, acts: &mut Acts) {
+        if let Some(planes) = self.planes {
+            self.kernels.quantize_acts(self.pool, &x[..rows * cols], rows, cols, planes, acts);
         }
     }
 
     /// `y = x W^T` for `rows` rows; `acts` is `x` as [`Pass::load`] left it. `x` and `y` may be longer.
     pub(super) fn product(&self, w: &QuantMatrix<'_>, x: &[f32], acts: &Acts, rows: usize, y: &mut [f32]) {
         let y = &mut y[..rows * w.rows()];
-        match self.widths {
+        match self.planes {
             Some(_) => self.kernels.matmul_q(self.pool, w, acts, rows, y),
             None => self.kernels.matmul(self.pool, w, &x[..rows * w.cols()], rows, y),
         }
@@ -177,7 +169,7 @@ pub(super) fn forward(
     }
 
     for (layer, layer_weights) in weights.layers.iter().enumerate() {
-        s.routed.input.clear(hidden, pass.widths.map_or(Planes::One, |widths| widths.experts));
+        s.routed.input.clear(hidden, pass.planes.unwrap_or(Planes::Two));
         for block in blocks(rows, block) {
             if between(layer).is_break() {
                 return Err(Error::Cancelled);

@@ -22,7 +22,7 @@ pub(super) fn logits(
     pass.probe(None, "final_norm", hidden, &s.normed);
     let normed = &s.normed[..rows * hidden];
     let logits = &mut s.logits[..rows * config.vocab_size];
-    pass.load(normed, rows, hidden, |w| w.head, &mut s.acts);
+    pass.load(normed, rows, hidden, &mut s.acts);
     pass.product(&weights.embedding.view(pass.resident), normed, &s.acts, rows, logits);
     kernels.soft_cap(logits, config.final_logit_softcapping);
 }

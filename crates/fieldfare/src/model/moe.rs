@@ -55,11 +55,11 @@ pub(super) fn route(
         pass.probe_experts(layer, at, ids, shares);
         store.note_token(layer, ids);
     }
-    match pass.widths {
+    match pass.planes {
         None => pass.norms(x, &weights.routed_pre_norm, &mut w.input[block.start * hidden..]),
         Some(_) => {
             pass.norms(x, &weights.routed_pre_norm, &mut s.normed);
-            pass.load(&s.normed, pass.rows, hidden, |w| w.experts, &mut s.acts);
+            pass.load(&s.normed, pass.rows, hidden, &mut s.acts);
             r.input.append(&s.acts);
         }
     }
@@ -133,11 +133,11 @@ fn shared_expert(pass: &mut Pass<'_>, part: &Part<'_>, x: &[f32], s: &mut Scratc
     let Part { layer, weights, .. } = *part;
     let (hidden, wide, rows) = (pass.config.hidden_size, pass.config.intermediate_size, pass.rows);
     pass.norms(x, &weights.shared_pre_norm, &mut s.normed);
-    pass.load(&s.normed, rows, hidden, |w| w.shared, &mut s.acts);
+    pass.load(&s.normed, rows, hidden, &mut s.acts);
     pass.matmul(&weights.shared_gate, &s.normed, &s.acts, &mut s.gate);
     pass.matmul(&weights.shared_up, &s.normed, &s.acts, &mut s.up);
     pass.gelu_mul(&mut s.gate, &s.up, rows, wide);
-    pass.load(&s.gate, rows, wide, |w| w.shared, &mut s.acts);
+    pass.load(&s.gate, rows, wide, &mut s.acts);
     pass.matmul(&weights.shared_down, &s.gate, &s.acts, &mut s.shared);
     pass.probe(Some(layer), "shared_raw", hidden, &s.shared);
     pass.norms_in_place(&mut s.shared, &weights.shared_post_norm);
@@ -213,7 +213,7 @@ impl OneExpert {
     fn gather(&mut self, pass: &Pass<'_>, x: &[f32], acts: &Acts, rows: impl Iterator<Item = usize>) {
         self.rows.clear();
         self.rows.extend(rows);
-        if pass.widths.is_some() {
+        if pass.planes.is_some() {
             return self.acts.gather(acts, &self.rows);
         }
         let hidden = pass.config.hidden_size;
@@ -228,7 +228,7 @@ impl OneExpert {
         pass.product(&shape.gate.view(blob), &self.input, &self.acts, rows, &mut self.gate);
         pass.product(&shape.up.view(blob), &self.input, &self.acts, rows, &mut self.up);
         pass.gelu_mul(&mut self.gate, &self.up, rows, width);
-        pass.load(&self.gate, rows, width, |w| w.experts, &mut self.inner);
+        pass.load(&self.gate, rows, width, &mut self.inner);
         pass.product(&shape.down.view(blob), &self.gate, &self.inner, rows, &mut self.out);
     }
 

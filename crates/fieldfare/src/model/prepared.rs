@@ -6,7 +6,7 @@
 use super::config::Config;
 use super::forward::{AHEAD_ROWS, BLOCK_ROWS};
 use super::kv_cache::{KvCache, KvType};
-use super::options::{DEFAULT_SLOTS, Memory, Phase, Precision, RunnerOptions};
+use super::options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
 use super::runner::Runner;
 use super::scratch::Scratch;
 use super::weights::Weights;
@@ -54,7 +54,7 @@ impl Prepared {
         let pool = Pool::new(threads);
         let pass_rows = options.prefill_chunk_tokens.min(options.max_context);
         let rows = (pass_rows.min(BLOCK_ROWS), pass_rows);
-        let planes = options.precision.widths(Phase::Prompt).map(|widths| widths.experts);
+        let planes = options.precision.planes();
         Ok(Self {
             wide: Shape::new(&config, planes.is_none()),
             cache: KvCache::new(&config, kind, options.max_context),

@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::forward::{Pass, forward};
 use super::kv_cache::KvCache;
-use super::options::{Memory, Phase, Precision, RunnerOptions};
+use super::options::{Memory, RunnerOptions};
 use super::prepared::{self, Prepared};
 use super::scratch::{HEAD_ROWS, Scratch};
 use super::weights::Weights;
@@ -12,7 +12,7 @@ use super::{Forward, Probe, head};
 use crate::format::ModelDir;
 use crate::store::{ExpertStore, Reads};
 use crate::{Error, Result};
-use fieldfare_kernels::{Kernels, Pool};
+use fieldfare_kernels::{Kernels, Planes, Pool};
 use std::borrow::Borrow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub struct Runner {
     weights: Weights,
     kernels: &'static Kernels,
     pool: Pool,
-    precision: Precision,
+    planes: Option<Planes>,
     cache: KvCache,
     store: ExpertStore,
     scratch: Scratch,
@@ -101,7 +101,7 @@ impl Runner {
     pub(super) fn assemble(prepared: Prepared, store: ExpertStore, memory: &Memory) -> Result<Self> {
         let Prepared { dir, config, weights, kernels, pool, cache, scratch, wide, options } = prepared;
         Ok(Self {
-            precision: options.precision,
+            planes: options.precision.planes(),
             wide,
             one: Wide::new(wide, 1)?,
             pass_tokens: memory.pass_tokens.min(options.prefill_chunk_tokens).min(options.max_context).max(1),
@@ -198,18 +198,17 @@ impl Runner {
     fn pass(
         &mut self,
         ids: &[u32],
-        phase: Phase,
         which: Rows,
         between: &mut dyn FnMut(usize) -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
     ) -> Result<()> {
         if ids.len() == 1 {
             self.make_room(1, 0);
-            return self.run(ids, phase, which, None, between, each);
+            return self.run(ids, which, None, between, each);
         }
         let (stride, experts) = (self.dir.manifest().expert_stride, self.config.num_experts);
         self.make_room(ids.len(), prepared::pass_bytes(self.wide, ids.len(), stride, experts));
-        let result = self.run_wide(ids, phase, which, between, each);
+        let result = self.run_wide(ids, which, between, each);
         self.store.close_transit();
         self.make_room(0, 0);
         result
@@ -218,7 +217,6 @@ impl Runner {
     fn run_wide(
         &mut self,
         ids: &[u32],
-        phase: Phase,
         which: Rows,
         between: &mut dyn FnMut(usize) -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
@@ -228,14 +226,13 @@ impl Runner {
             self.store.open_transit(prepared::transit(ids.len(), experts))?;
         }
         let wide = Wide::new(self.wide, ids.len())?;
-        self.run(ids, phase, which, Some(wide), between, each)
+        self.run(ids, which, Some(wide), between, each)
     }
 
     /// The pass itself, in `wide` or, for one row, in what is kept for that.
     fn run(
         &mut self,
         ids: &[u32],
-        phase: Phase,
         which: Rows,
         wide: Option<Wide>,
         between: &mut dyn FnMut(usize) -> ControlFlow<()>,
@@ -246,7 +243,7 @@ impl Runner {
             resident: self.dir.resident().bytes(),
             kernels: self.kernels,
             pool: &self.pool,
-            widths: self.precision.widths(phase),
+            planes: self.planes,
             probe: self.probe.as_deref_mut(),
             start: self.position,
             first: self.position,
@@ -324,7 +321,7 @@ impl Forward for Runner {
             let mut between = |layer| progress(done + chunk.len() * layer / layers);
             let last = done + chunk.len() == ids.len();
             let which = if last { Rows::Last } else { Rows::None };
-            self.pass(chunk, Phase::Prompt, which, &mut between, &mut |_, _| ControlFlow::Continue(()))?;
+            self.pass(chunk, which, &mut between, &mut |_, _| ControlFlow::Continue(()))?;
             done += chunk.len();
             self.stats.prefill_tokens += chunk.len() as u64;
         }
@@ -338,13 +335,7 @@ impl Forward for Runner {
         self.check(&[id])?;
         let before = self.store.stats();
         let go_on = |_| ControlFlow::Continue(());
-        self.pass(
-            &[id],
-            Phase::Generated,
-            Rows::Last,
-            &mut { go_on },
-            &mut |_, _| ControlFlow::Continue(()),
-        )?;
+        self.pass(&[id], Rows::Last, &mut { go_on }, &mut |_, _| ControlFlow::Continue(()))?;
         let after = self.store.stats();
         self.stats.decode_hits += after.hits - before.hits;
         self.stats.decode_misses += after.misses - before.misses;
@@ -363,9 +354,7 @@ impl Forward for Runner {
         let mut between = |_| between();
         for chunk in ids.chunks(self.pass_tokens) {
             self.stats.prefill_tokens += chunk.len() as u64;
-            self.pass(chunk, Phase::Prompt, Rows::All, &mut between, &mut |row, logits| {
-                each(done + row, logits)
-            })?;
+            self.pass(chunk, Rows::All, &mut between, &mut |row, logits| each(done + row, logits))?;
             done += chunk.len();
         }
         Ok(())

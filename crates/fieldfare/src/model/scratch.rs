@@ -94,7 +94,7 @@ pub(super) struct OneExpert {
 
 impl Scratch {
     /// Buffers for blocks of `rows` tokens and passes of `pass_rows`, `workers` threads, keys and values of `kind` and
-    /// experts' inputs of `planes`.
+    /// activations of `planes`.
     pub(super) fn new(
         config: &Config,
         (rows, pass_rows): (usize, usize),
@@ -110,7 +110,7 @@ impl Scratch {
         Self {
             rows,
             normed: vec![0.0; hidden],
-            acts: acts(planes.map(|_| Planes::Two), rows, widest),
+            acts: acts(planes, rows, widest),
             branch: vec![0.0; hidden],
             shared: vec![0.0; hidden],
             q: vec![0.0; q],
