@@ -322,6 +322,7 @@ impl ExpertStore {
     /// no more than there were in the beginning. A layer keeps its most valuable experts; without any slot it has
     /// only [`ExpertStore::sweep`].
     pub fn resize(&mut self, slots: usize) {
+        let slots = slots.min(self.slots.capacity());
         if slots == self.slots.slots() {
             return;
         }

@@ -59,6 +59,11 @@ impl SlotPool {
         Ok(Self { memory, layers: layers.max(1), slots, capacity: slots, stride, lent })
     }
 
+    /// Slots of all layers at most.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Bytes of a slot.
     pub fn stride(&self) -> usize {
         self.stride
