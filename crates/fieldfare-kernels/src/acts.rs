@@ -78,10 +78,11 @@ impl Acts {
     /// # Panics
     /// If `cols` is not whole groups of 64, or the sizes are beyond the address space.
     pub fn with_capacity(rows: usize, cols: usize, planes: Planes) -> Acts {
-        let mut acts = Acts::new();
-        acts.shape(rows, cols, planes);
-        acts.rows = 0;
-        acts
+        assert!(cols.is_multiple_of(GROUP), "columns {cols} are not whole groups");
+        let groups = rows.checked_mul(cols / GROUP).expect("activations fit the address space");
+        let lines = groups.checked_mul(planes.count()).expect("activations fit the address space");
+        // Reserved, not touched: what is never used takes no memory.
+        Acts { rows: 0, cols, planes, lines: Vec::with_capacity(lines), sides: Vec::with_capacity(groups) }
     }
 
     /// Rows that are filled.
