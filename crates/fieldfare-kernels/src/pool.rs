@@ -30,7 +30,7 @@ const YIELD_AFTER: u32 = 8;
 
 /// Parts of a region for each thread, where the work can be cut so finely: enough for a thread that was held up to
 /// be helped out, few enough for the parts to be long runs of memory.
-const PARTS: usize = 8;
+const PARTS: usize = 4;
 
 thread_local! {
     /// True while this thread runs a part of some pool's region.

@@ -105,10 +105,13 @@ impl AttendScratch {
 
     /// Bytes that heads of this shape need at most on `threads` threads, however many rows and positions.
     pub fn bytes_for(heads: usize, kv_heads: usize, width: usize, threads: usize) -> usize {
-        let queries = queries_of(heads / kv_heads.max(1));
+        let kv_heads = kv_heads.max(1);
+        let queries = queries_of(heads / kv_heads);
         let workers = threads * queries * (2 * width + BLOCK + 4) * 4;
-        let blocks = wave(kv_heads.max(1) * queries * width * 4, kv_heads.max(1), threads);
-        workers + blocks * kv_heads * queries * (width * 4 + size_of::<(f32, f32)>())
+        let block = kv_heads * queries * width * 4;
+        // Fewer queries make smaller blocks, of which more are there: up to the same bytes.
+        let parts = (wave(block, kv_heads, threads) * block).max(PARTIALS);
+        workers + parts + parts / (width.max(1) * 4) * size_of::<(f32, f32)>()
     }
 }
 
@@ -211,6 +214,7 @@ impl Item<'_> {
 
     fn gather(&self, q: &[f32], dense: &mut Vec<f32>) {
         dense.clear();
+        dense.reserve_exact(self.queries() * self.a.width);
         for row in self.rows.clone() {
             let start = (row * self.a.heads + self.head * self.a.group()) * self.a.width;
             dense.extend_from_slice(&q[start..start + self.a.group() * self.a.width]);
@@ -422,6 +426,7 @@ impl Kernels {
 /// At least `len` elements.
 fn grow<T: Copy>(buf: &mut Vec<T>, len: usize, fill: T) {
     if buf.len() < len {
+        buf.reserve_exact(len - buf.len());
         buf.resize(len, fill);
     }
 }
