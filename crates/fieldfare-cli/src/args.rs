@@ -296,8 +296,11 @@ pub struct EngineArgs {
     /// How the resident weights are held [default: auto]
     #[arg(long, value_enum, value_name = "HOW", default_value_t = CoreArg::Auto, hide_default_value = true)]
     pub core: CoreArg,
-    /// Prompt tokens that pass through the model together
-    #[arg(long, value_name = "N", default_value_t = 128, allow_negative_numbers = true,
+    /// Whether prompt tokens pass through the model together (on) or one after the other (off)
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = PrefillArg::On)]
+    pub prefill: PrefillArg,
+    /// Prompt tokens that pass through the model together, at most: each pass reads the experts once
+    #[arg(long, value_name = "N", default_value_t = 4096, allow_negative_numbers = true,
         value_parser = integer::<1, 8192>)]
     pub prefill_chunk_tokens: usize,
     /// exact computes in float32 throughout, for verification
@@ -349,6 +352,15 @@ pub enum ReadsArg {
     Direct,
     /// Through the page cache
     Buffered,
+}
+
+/// How a prompt is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrefillArg {
+    /// Many tokens at once, each expert read once for all of them
+    On,
+    /// Token by token, with the same result
+    Off,
 }
 
 /// How the resident weights are held.

@@ -78,10 +78,11 @@ impl Acts {
     /// # Panics
     /// If `cols` is not whole groups of 64, or the sizes are beyond the address space.
     pub fn with_capacity(rows: usize, cols: usize, planes: Planes) -> Acts {
-        let mut acts = Acts::new();
-        acts.shape(rows, cols, planes);
-        acts.rows = 0;
-        acts
+        assert!(cols.is_multiple_of(GROUP), "columns {cols} are not whole groups");
+        let groups = rows.checked_mul(cols / GROUP).expect("activations fit the address space");
+        let lines = groups.checked_mul(planes.count()).expect("activations fit the address space");
+        // Reserved, not touched: what is never used takes no memory.
+        Acts { rows: 0, cols, planes, lines: Vec::with_capacity(lines), sides: Vec::with_capacity(groups) }
     }
 
     /// Rows that are filled.
@@ -118,6 +119,26 @@ impl Acts {
             self.lines[to * width..][..width].copy_from_slice(&from.lines[row * width..][..width]);
             self.sides[to * groups..][..groups].copy_from_slice(&from.sides[row * groups..][..groups]);
         }
+    }
+
+    /// Forgets the rows and takes a shape with none, which [`Acts::append`] then fills.
+    ///
+    /// # Panics
+    /// If `cols` are not whole groups.
+    pub fn clear(&mut self, cols: usize, planes: Planes) {
+        self.shape(0, cols, planes);
+    }
+
+    /// Takes the rows of `from` behind its own: a prompt's rows are quantized block by block.
+    ///
+    /// # Panics
+    /// If columns or planes differ.
+    pub fn append(&mut self, from: &Acts) {
+        assert_eq!((self.cols, self.planes), (from.cols, from.planes), "the shape of what is appended");
+        let (rows, groups, planes) = (self.rows, self.groups(), self.planes.count());
+        let (lines, sides) = self.shape(rows + from.rows, from.cols, from.planes);
+        lines[rows * groups * planes..].copy_from_slice(&from.lines[..from.rows * groups * planes]);
+        sides[rows * groups..].copy_from_slice(&from.sides[..from.rows * groups]);
     }
 
     /// Row `row` as f32, `X * step`: what a product really multiplies with. NaN where a group had no finite values.
@@ -185,6 +206,32 @@ mod tests {
             assert!(!std::mem::replace(&mut seen[place(c)], true));
         }
         assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(place), [0, 4, 1, 5, 2, 6, 3, 7]);
+    }
+
+    #[test]
+    fn rows_are_appended_in_order() {
+        let block = |first: u8, rows: usize| {
+            let mut acts = Acts::new();
+            let (lines, sides) = acts.shape(rows, 128, Planes::Two);
+            for (i, line) in lines.iter_mut().enumerate() {
+                line.0[0] = (usize::from(first) + i / 4) as i8;
+            }
+            sides.iter_mut().enumerate().for_each(|(i, side)| side.sum = f32::from(first) + (i / 2) as f32);
+            acts
+        };
+        // A buffer that was longer before.
+        let mut all = block(90, 7);
+        all.clear(128, Planes::Two);
+        assert_eq!(all.rows(), 0);
+        all.append(&block(0, 3));
+        all.append(&block(3, 2));
+        let (rows, mut picked) = ([4, 0, 2], Acts::new());
+        picked.gather(&all, &rows);
+        assert_eq!(all.rows(), 5);
+        for (at, &row) in rows.iter().enumerate() {
+            assert!(picked.lines()[at * 4..][..4].iter().all(|line| line.0[0] == row as i8));
+            assert!(picked.sides()[at * 2..][..2].iter().all(|side| side.sum == row as f32));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::Outcome;
 use crate::args::{
-    CoreArg, EngineArgs, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, ReadsArg, SamplingArgs,
+    CoreArg, EngineArgs, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, PrefillArg, ReadsArg, SamplingArgs,
 };
 use crate::failure::Failure;
 use crate::ui::output::{TextOut, Thoughts};
@@ -63,7 +63,10 @@ fn engine_options(args: &EngineArgs) -> EngineOptions {
             PolicyArg::LfuTotal => Policy::LfuTotal,
             PolicyArg::Lru => Policy::Lru,
         },
-        prefill_chunk_tokens: args.prefill_chunk_tokens,
+        prefill_chunk_tokens: match args.prefill {
+            PrefillArg::On => args.prefill_chunk_tokens,
+            PrefillArg::Off => 1,
+        },
         precision: match args.precision {
             PrecisionArg::Default => Precision::Default,
             PrecisionArg::Exact => Precision::Exact,

@@ -35,12 +35,14 @@ pub(super) fn plan(prepared: &Prepared, options: &EngineOptions, holding: Holdin
         experts: config.num_experts,
         kv: &|tokens| prepared.kv_bytes(tokens),
         scratch: prepared.scratch_bytes(),
+        pass: &|tokens| prepared.pass_bytes(tokens),
         process: held.saturating_add(GROWTH),
     };
     let request = Request {
         limit: limit(&room, own, options),
         free: room.free(),
         max_context: options.max_context,
+        pass_tokens: options.prefill_chunk_tokens,
         slots_per_layer: options.expert_cache_slots,
         reads: options.reads,
         core: options.core,
@@ -54,6 +56,7 @@ pub(super) fn memory(plan: &Plan) -> Memory {
     Memory {
         slots: plan.slots,
         shared_bytes: plan.shared_bytes,
+        pass_tokens: plan.pass_tokens,
         copy_core: plan.core == Core::Copied,
         reads: plan.reads,
     }

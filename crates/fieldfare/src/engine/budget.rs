@@ -3,7 +3,8 @@
 //! What the limit bounds is the process's resident memory, pages of mapped files included, as a control group counts
 //! it. The core, the buffers and what the program itself takes are fixed; what is left belongs to the KV cache and
 //! the expert slots together. The cache takes its pages as it fills, and the slots give way: a short conversation has
-//! more of them than a full context leaves. Nothing here asks the system or changes anything.
+//! more of them than a full context leaves. A pass over a prompt borrows their memory while it lasts. Nothing here asks
+//! the system or changes anything.
 
 use crate::store::Reads;
 use crate::{Error, Result};
@@ -13,6 +14,9 @@ use std::fmt;
 /// Slots of a layer from which the core is copied into memory of its own (huge pages, nothing faulted in later)
 /// instead of mapped. With fewer, the pages that the system can drop are the slack that a tight limit needs.
 const COPY_CORE_SLOTS: usize = 16;
+
+/// Prompt tokens that a pass must be able to take.
+const LEAST_PASS: usize = 32;
 
 /// Slots of a layer where nobody says how much memory there is.
 const BLIND_SLOTS: usize = 16;
@@ -71,8 +75,10 @@ pub struct Sizes<'a> {
     pub experts: usize,
     /// The KV cache once it holds so many tokens; never falls.
     pub kv: &'a dyn Fn(usize) -> u64,
-    /// Activation buffers.
+    /// Activation buffers that stay.
     pub scratch: u64,
+    /// What a pass over so many prompt tokens takes while it lasts; never falls.
+    pub pass: &'a dyn Fn(usize) -> u64,
     /// The program itself: code, tokenizer, heap, stacks.
     pub process: u64,
 }
@@ -86,6 +92,8 @@ pub struct Request {
     pub free: Option<u64>,
     /// Tokens of a full context.
     pub max_context: usize,
+    /// Prompt tokens of a pass; fewer where the limit is too small for that.
+    pub pass_tokens: usize,
     /// Slots of each layer, whatever the limit leaves.
     pub slots_per_layer: Option<usize>,
     /// How experts are read; `None` leaves it to the plan.
@@ -109,8 +117,12 @@ pub struct Plan {
     pub core: Core,
     /// The program itself.
     pub process_bytes: u64,
-    /// Activation buffers.
+    /// Activation buffers that stay.
     pub scratch_bytes: u64,
+    /// Prompt tokens of a pass.
+    pub pass_tokens: usize,
+    /// What a pass takes while it lasts; the slots lend it where they can be given up and taken again.
+    pub pass_bytes: u64,
     /// Tokens of a full context.
     pub max_context: usize,
     /// The KV cache when it begins.
@@ -127,7 +139,7 @@ pub struct Plan {
     pub layers: usize,
     /// Experts of a layer.
     pub experts: usize,
-    /// What KV cache and slots share; `None` where the slots stay as they are.
+    /// What KV cache, passes and slots share; `None` where the slots stay as they are.
     pub shared_bytes: Option<u64>,
     /// How experts are read.
     pub reads: Reads,
@@ -150,8 +162,8 @@ pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
     let asked = request.slots_per_layer.map(|slots| slots.saturating_mul(layers));
     let fixed = fixed_bytes(sizes, request);
     let (first, full) = ((sizes.kv)(1), (sizes.kv)(request.max_context));
-    let fit = |kv: u64, limit: Limit| {
-        let left = limit.bytes.saturating_sub(fixed).saturating_sub(kv);
+    let fit = |beside: u64, limit: Limit| {
+        let left = limit.bytes.saturating_sub(fixed).saturating_sub(beside);
         usize::try_from(left / sizes.stride.max(1)).unwrap_or(usize::MAX).min(all)
     };
     if let Some(limit) = request.limit
@@ -159,12 +171,20 @@ pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
     {
         return Err(too_small(sizes, request, limit));
     }
+    let pass_tokens = pass_tokens(sizes, request, fixed.saturating_add(full));
+    let pass = (sizes.pass)(pass_tokens);
     let (slots, slots_full) = match (asked, request.limit) {
         (Some(asked), _) => (asked, asked),
         (None, Some(limit)) if request.elastic => (fit(first, limit), fit(full, limit)),
-        (None, Some(limit)) => (fit(full, limit), fit(full, limit)),
+        (None, Some(limit)) => {
+            let slots = fit(full.saturating_add(pass), limit);
+            (slots, slots)
+        }
         (None, None) => (all.min(BLIND_SLOTS.saturating_mul(layers)), all.min(BLIND_SLOTS * layers)),
     };
+    // Where all slots are left beside a full context and a pass, nothing has to give way.
+    let elastic = request.elastic && asked.is_none();
+    let gives_way = |limit: &Limit| elastic && fit(full.saturating_add(pass), *limit) < slots;
     let mut plan = Plan {
         limit_bytes: request.limit.map(|limit| limit.bytes),
         limit_origin: request.limit.map(|limit| limit.origin),
@@ -172,6 +192,8 @@ pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
         core: request.core.unwrap_or(Core::Mapped),
         process_bytes: sizes.process,
         scratch_bytes: sizes.scratch,
+        pass_tokens,
+        pass_bytes: pass,
         max_context: request.max_context,
         kv_first_bytes: first,
         kv_full_bytes: full,
@@ -180,11 +202,7 @@ pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
         slot_bytes: sizes.stride,
         layers,
         experts: sizes.experts,
-        // Where all slots are left beside a full context, nothing has to give way.
-        shared_bytes: request
-            .limit
-            .filter(|_| slots_full < slots)
-            .map(|limit| limit.bytes.saturating_sub(fixed)),
+        shared_bytes: request.limit.filter(gives_way).map(|limit| limit.bytes.saturating_sub(fixed)),
         reads: request.reads.unwrap_or(Reads::Direct),
     };
     if request.core.is_none() && plan.has_room_for_a_copy() {
@@ -203,9 +221,36 @@ pub fn least(sizes: &Sizes<'_>, request: &Request) -> u64 {
 
 fn least_at(sizes: &Sizes<'_>, request: &Request, context: usize) -> u64 {
     let slots = request.slots_per_layer.unwrap_or(1).saturating_mul(sizes.layers.max(1)) as u64;
-    fixed_bytes(sizes, request)
-        .saturating_add((sizes.kv)(context))
-        .saturating_add(slots.saturating_mul(sizes.stride))
+    let (slots, pass) = (slots.saturating_mul(sizes.stride), (sizes.pass)(least_pass(request).min(context)));
+    let lent = request.elastic && request.slots_per_layer.is_none();
+    let both = if lent { slots.max(pass) } else { slots.saturating_add(pass) };
+    fixed_bytes(sizes, request).saturating_add((sizes.kv)(context)).saturating_add(both)
+}
+
+/// The shortest passes that a limit may leave.
+fn least_pass(request: &Request) -> usize {
+    request.pass_tokens.min(request.max_context).clamp(1, LEAST_PASS)
+}
+
+/// The longest pass for which there is memory beside `taken`.
+fn pass_tokens(sizes: &Sizes<'_>, request: &Request, taken: u64) -> usize {
+    let most = request.pass_tokens.min(request.max_context).max(1);
+    let Some(limit) = request.limit else { return most };
+    let left = limit.bytes.saturating_sub(taken);
+    let slots =
+        |count: usize| (count.saturating_mul(sizes.layers.max(1)) as u64).saturating_mul(sizes.stride);
+    let room = match request.slots_per_layer {
+        Some(fixed) => left.saturating_sub(slots(fixed)),
+        None if request.elastic => left,
+        // What it takes is lost to the slots for good.
+        None => left.saturating_sub(slots(1)) / 4,
+    };
+    let (mut fits, mut beyond) = (least_pass(request), most.saturating_add(1));
+    while beyond - fits > 1 {
+        let middle = fits.midpoint(beyond);
+        if (sizes.pass)(middle) > room { beyond = middle } else { fits = middle }
+    }
+    fits
 }
 
 /// What neither the context nor the slots change.
@@ -272,7 +317,9 @@ impl Plan {
 
     fn bytes(&self, kv: u64, slots: usize) -> u64 {
         let slots = (slots as u64).saturating_mul(self.slot_bytes);
-        [self.core_bytes, self.process_bytes, self.scratch_bytes, kv, slots]
+        // What the slots lend is theirs.
+        let pass = if self.shared_bytes.is_some() { 0 } else { self.pass_bytes };
+        [self.core_bytes, self.process_bytes, self.scratch_bytes, pass, kv, slots]
             .into_iter()
             .fold(0, u64::saturating_add)
     }
@@ -310,6 +357,9 @@ impl Plan {
         lines.push(format!("{} {core}", mb(self.core_bytes)));
         lines.push(format!("{} the program, its tokenizer and tables", mb(self.process_bytes)));
         lines.push(format!("{} activations", mb(self.scratch_bytes)));
+        let whose = if self.shared_bytes.is_some() { ", lent by the slots" } else { "" };
+        let (pass, tokens) = (mb(self.pass_bytes), self.pass_tokens);
+        lines.push(format!("{pass} a pass over {tokens} tokens of a prompt, while it lasts{whose}"));
         let context = self.max_context;
         let (first, full) = (megabytes(self.kv_first_bytes), mb(self.kv_full_bytes));
         lines.push(format!("{full} KV cache at {context} tokens ({first} MB at first)"));
@@ -352,7 +402,7 @@ impl fmt::Display for Plan {
         if let Some(hits) = expected_hits(self.slots_per_layer(), self.experts) {
             write!(f, " (about {:.0} % hits)", 100.0 * hits)?;
         }
-        write!(f, ", {} reads", self.reads)
+        write!(f, ", {} reads, prompts by {} tokens", self.reads, self.pass_tokens)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an engine and a generation are asked for, checked before any work.
 
 use super::budget::{Core, MemoryBudget};
-use crate::model::{Precision, RunnerOptions};
+use crate::model::{DEFAULT_PASS_TOKENS, Precision, RunnerOptions};
 use crate::sample::Sampling;
 use crate::store::{Policy, Reads};
 use crate::{Error, Result};
@@ -24,7 +24,7 @@ pub struct EngineOptions {
     pub core: Option<Core>,
     /// Which expert loses its slot. Never changes a result.
     pub expert_cache_policy: Policy,
-    /// Tokens of a prefill pass. Never changes a result.
+    /// Tokens of a prefill pass at most; the plan may allow fewer. Never changes a result.
     pub prefill_chunk_tokens: usize,
     /// What may be rounded.
     pub precision: Precision,
@@ -43,7 +43,7 @@ impl Default for EngineOptions {
             reads: None,
             core: None,
             expert_cache_policy: Policy::default(),
-            prefill_chunk_tokens: 128,
+            prefill_chunk_tokens: DEFAULT_PASS_TOKENS,
             precision: Precision::Default,
             threads: None,
             runtime_dir: None,

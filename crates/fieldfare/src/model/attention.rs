@@ -1,20 +1,22 @@
 //! The attention half of a layer: norm, projections, head norms, rope, attention over the cache and the
-//! pass's own rows, output projection, residual.
+//! block's own rows, output projection, residual.
 //!
-//! The pass's keys and values are kept in scratch, rounded to the cache's type, and stored in the cache only
-//! after all its rows have attended: a ring then needs no more rows than the window. Every query sums over
-//! its visible positions in their order, whichever of cache and scratch they are in, so the result has the
-//! same bits for every chunking.
+//! A block's keys and values are kept in scratch, rounded to the cache's type, and stored in the cache only
+//! after all its rows have attended: a ring then needs no more rows than the window. What a query sees is summed in
+//! blocks of positions at fixed borders, whichever of cache and scratch they are in, so the result has the same bits for
+//! every chunking.
 
 use super::config::{Config, LayerKind};
 use super::forward::Pass;
 use super::kv_cache::{KvCache, LayerKv, OwnKv};
-use super::scratch::{RopeTable, Scratch};
+use super::scratch::Scratch;
 use super::weights::AttentionWeights;
-use fieldfare_kernels::Kernels;
+use super::wide::{RopeRows, WideRows};
+use fieldfare_kernels::{Attention, Kernels, KvSpan};
+use std::ops::Range;
 
 /// Fills the rope tables for the positions `first..first + rows`.
-pub(super) fn fill_rope(config: &Config, first: usize, rows: usize, tables: &mut [RopeTable; 2]) {
+pub(super) fn fill_rope(config: &Config, first: usize, rows: usize, tables: &mut [RopeRows<'_>; 2]) {
     for (kind, table) in [LayerKind::Sliding, LayerKind::Full].into_iter().zip(tables) {
         let frequencies = &config.rope_frequencies[kind.index()];
         let half = frequencies.len();
@@ -33,24 +35,24 @@ pub(super) fn fill_rope(config: &Config, first: usize, rows: usize, tables: &mut
     }
 }
 
-/// `x += rms(attention(rms(x)))` for the rows of the pass; stores their keys and values.
+/// `x += rms(attention(rms(x)))` for the rows of the block, `block` of the pass; stores their keys and values.
 pub(super) fn attend(
     pass: &mut Pass<'_>,
     layer: usize,
     weights: &AttentionWeights,
     cache: &mut KvCache,
+    block: &Range<usize>,
     s: &mut Scratch,
+    w: &mut WideRows<'_>,
 ) {
     let (config, kernels, rows, eps) = (pass.config, pass.kernels, pass.rows, pass.config.rms_norm_eps);
     let hidden = config.hidden_size;
     let kind = config.layers[layer];
     let (width, kv_heads) = (config.head_width(kind), config.kv_heads(kind));
     let (q_len, kv_len) = (config.num_attention_heads * width, kv_heads * width);
+    let x = &mut w.x[block.start * hidden..block.end * hidden];
 
-    for row in 0..rows {
-        let range = row * hidden..(row + 1) * hidden;
-        kernels.rms_norm(&s.x[range.clone()], Some(&weights.input_norm), eps, &mut s.normed[range]);
-    }
+    pass.norms(x, &weights.input_norm, &mut s.normed);
     pass.load(&s.normed, rows, hidden, &mut s.acts);
     pass.matmul(&weights.q_proj, &s.normed, &s.acts, &mut s.q);
     pass.matmul(&weights.k_proj, &s.normed, &s.acts, &mut s.k);
@@ -59,49 +61,48 @@ pub(super) fn attend(
         // K as projected, before its norm and rope.
         None => s.v[..rows * kv_len].copy_from_slice(&s.k[..rows * kv_len]),
     }
-    let table = &s.rope[kind.index()];
-    for row in 0..rows {
-        let turn = row * width / 2..(row + 1) * width / 2;
-        let (cos, sin) = (&table.cos[turn.clone()], &table.sin[turn]);
-        for head in s.q[row * q_len..(row + 1) * q_len].chunks_exact_mut(width) {
-            kernels.rms_norm_in_place(head, Some(&weights.q_norm), eps);
-            kernels.rope(head, cos, sin);
-        }
-        for head in s.k[row * kv_len..(row + 1) * kv_len].chunks_exact_mut(width) {
-            kernels.rms_norm_in_place(head, Some(&weights.k_norm), eps);
-            kernels.rope(head, cos, sin);
-        }
-        for head in s.v[row * kv_len..(row + 1) * kv_len].chunks_exact_mut(width) {
-            kernels.rms_norm_in_place(head, None, eps);
-        }
-    }
+    let table = &w.rope[kind.index()];
+    let turn = |row: usize, head: &mut [f32]| {
+        let at = (block.start + row) * table.half..(block.start + row + 1) * table.half;
+        kernels.rope(head, &table.cos[at.clone()], &table.sin[at]);
+    };
+    pass.each(&mut s.q[..rows * q_len], width, |i, head| {
+        kernels.rms_norm_in_place(head, Some(&weights.q_norm), eps);
+        turn(i / config.num_attention_heads, head);
+    });
+    pass.each(&mut s.k[..rows * kv_len], width, |i, head| {
+        kernels.rms_norm_in_place(head, Some(&weights.k_norm), eps);
+        turn(i / kv_heads, head);
+    });
+    pass.each(&mut s.v[..rows * kv_len], width, |_, head| kernels.rms_norm_in_place(head, None, eps));
     pass.probe(Some(layer), "attn_q", q_len, &s.q);
     pass.probe(Some(layer), "attn_k", kv_len, &s.k);
     pass.probe(Some(layer), "attn_v", kv_len, &s.v);
 
     keep_own(kernels, rows, kv_heads, width, s);
-    let view = View {
-        cache: cache.layer(layer),
-        own: &s.own,
+    let window = config.window(kind);
+    let seen = window.map_or(0, |window| (pass.first + 1).saturating_sub(window))..pass.first;
+    let spans = spans(cache.layer(layer), &s.own, seen, pass.first, rows, (kv_heads, width));
+    let attention = Attention {
+        heads: config.num_attention_heads,
+        kv_heads,
+        width,
         first: pass.first,
         rows,
-        window: config.window(kind),
-        width,
-        heads: config.num_attention_heads,
-        heads_per_kv: config.num_attention_heads / kv_heads,
+        window,
+        spans: &spans,
     };
-    view.attend_all(pass, &s.q[..rows * q_len], &mut s.scores, &mut s.attended[..rows * q_len]);
+    let (q, attended) = (&s.q[..rows * q_len], &mut s.attended[..rows * q_len]);
+    kernels.attend(pass.pool, &attention, q, &mut s.attend, attended);
     cache.append(layer, pass.first, rows, &s.own);
 
     pass.load(&s.attended, rows, q_len, &mut s.acts);
     pass.matmul(&weights.o_proj, &s.attended, &s.acts, &mut s.branch);
     pass.probe(Some(layer), "attn_out", hidden, &s.branch);
-    for row in 0..rows {
-        let range = row * hidden..(row + 1) * hidden;
-        kernels.rms_norm_in_place(&mut s.branch[range.clone()], Some(&weights.post_norm), eps);
-        kernels.add(&mut s.x[range.clone()], &s.branch[range]);
-    }
-    pass.probe(Some(layer), "post_attn_hidden", hidden, &s.x);
+    pass.norms_in_place(&mut s.branch, &weights.post_norm);
+    let branch = &s.branch;
+    pass.each(x, hidden, |row, x| kernels.add(x, &branch[row * hidden..(row + 1) * hidden]));
+    pass.probe(Some(layer), "post_attn_hidden", hidden, x);
 }
 
 /// Rounds the rows' keys and values to the cache's type, heads first.
@@ -116,64 +117,24 @@ fn keep_own(kernels: &Kernels, rows: usize, kv_heads: usize, width: usize, s: &m
     }
 }
 
-/// What the queries of one pass see in one layer.
-struct View<'a> {
+/// What the rows of a block see: for each KV head the positions `old` in the cache, then the block's own rows.
+fn spans<'a>(
     cache: &'a LayerKv,
     own: &'a OwnKv,
+    old: Range<usize>,
     first: usize,
     rows: usize,
-    window: Option<usize>,
-    width: usize,
-    heads: usize,
-    heads_per_kv: usize,
-}
-
-impl View<'_> {
-    /// Attention of all rows and heads, shared out over the pool: `q` and `out` are `[rows][heads][width]`.
-    fn attend_all(&self, pass: &Pass<'_>, q: &[f32], scores: &mut [Vec<f32>], out: &mut [f32]) {
-        let longest = self.window.unwrap_or(usize::MAX).min(self.first + self.rows);
-        for scores in scores.iter_mut().filter(|scores| scores.len() < longest) {
-            scores.resize(longest, 0.0);
-        }
-        pass.pool.for_chunks_with(out, self.width, scores, |scores, item, out| {
-            let q = &q[item * self.width..(item + 1) * self.width];
-            self.attend_one(pass.kernels, item / self.heads, item % self.heads, q, scores, out);
-        });
-    }
-
-    /// One query head: `row` of the pass, `head` of the queries.
-    fn attend_one(
-        &self,
-        kernels: &Kernels,
-        row: usize,
-        head: usize,
-        q: &[f32],
-        scores: &mut [f32],
-        out: &mut [f32],
-    ) {
-        let kv_head = head / self.heads_per_kv;
-        let position = self.first + row;
-        let oldest = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
-        let scores = &mut scores[..position + 1 - oldest];
-        let old = oldest.min(self.first)..self.first;
-        // The own rows seen, as elements of this head's rows in scratch.
-        let from = oldest.max(self.first) - self.first;
-        let own = (kv_head * self.rows + from) * self.width..(kv_head * self.rows + row + 1) * self.width;
-
-        let mut at = 0;
-        for span in self.cache.spans(old.clone()) {
-            kernels.scores(q, self.cache.keys(span, kv_head), self.width, &mut scores[at..at + span.len]);
+    (kv_heads, width): (usize, usize),
+) -> Vec<KvSpan<'a>> {
+    let mut spans = Vec::new();
+    for head in 0..kv_heads {
+        let mut at = old.start;
+        for span in cache.spans(old.clone()) {
+            spans.push(KvSpan { first: at, keys: cache.keys(span, head), values: cache.values(span, head) });
             at += span.len;
         }
-        kernels.scores(q, self.own.k.slice(own.clone()), self.width, &mut scores[at..]);
-        kernels.softmax(scores);
-        out.fill(0.0);
-        at = 0;
-        for span in self.cache.spans(old) {
-            let values = self.cache.values(span, kv_head);
-            kernels.weighted_sum(&scores[at..at + span.len], values, self.width, out);
-            at += span.len;
-        }
-        kernels.weighted_sum(&scores[at..], self.own.v.slice(own), self.width, out);
+        let mine = head * rows * width..(head + 1) * rows * width;
+        spans.push(KvSpan { first, keys: own.k.slice(mine.clone()), values: own.v.slice(mine) });
     }
+    spans
 }

@@ -1,4 +1,7 @@
 //! The forward pass: embedding, then every layer, for one or many tokens alike. Decode is a pass of one row.
+//!
+//! A pass goes through a layer with all its rows before the next layer begins, so that each expert is read once for the
+//! whole prompt. Attention, router and shared expert take the rows in blocks, whose scratch is small.
 
 use super::Probe;
 use super::attention;
@@ -7,12 +10,22 @@ use super::kv_cache::KvCache;
 use super::moe;
 use super::scratch::Scratch;
 use super::weights::{Matrix, Weights};
+use super::wide::WideRows;
 use crate::store::ExpertStore;
 use crate::{Error, Result};
 use fieldfare_kernels::{Acts, Kernels, Planes, Pool, QuantMatrix};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-/// What stays the same throughout one pass.
+/// Rows of a block.
+pub(super) const BLOCK_ROWS: usize = 128;
+
+/// Rows of a pass from which nearly every expert of a layer is used, so that reads need not wait for the router.
+pub(super) const AHEAD_ROWS: usize = 512;
+
+/// Rows from which work on single rows is shared out over the pool.
+const SHARED_ROWS: usize = 8;
+
+/// What stays the same throughout one pass, and which of its rows are worked on.
 pub(super) struct Pass<'a> {
     /// The model's shape.
     pub(super) config: &'a Config,
@@ -26,13 +39,20 @@ pub(super) struct Pass<'a> {
     pub(super) planes: Option<Planes>,
     /// Who is looking.
     pub(super) probe: Option<&'a mut (dyn Probe + 'static)>,
-    /// Position of the first row.
+    /// Position of the first row of the pass.
+    pub(super) start: usize,
+    /// Position of the first row of the block.
     pub(super) first: usize,
-    /// Rows of the pass.
+    /// Rows of the block.
     pub(super) rows: usize,
 }
 
 impl Pass<'_> {
+    /// Turns to the given rows of the pass.
+    pub(super) fn turn_to(&mut self, rows: &Range<usize>) {
+        (self.first, self.rows) = (self.start + rows.start, rows.len());
+    }
+
     /// Quantizes `rows` rows of `x`, once for all matrices that take them; nothing to do where products are f32.
     pub(super) fn load(&self, x: &[f32], rows: usize, cols: usize, acts: &mut Acts) {
         if let Some(planes) = self.planes {
@@ -49,7 +69,7 @@ impl Pass<'_> {
         }
     }
 
-    /// [`Pass::product`] with a resident matrix, for the rows of the pass.
+    /// [`Pass::product`] with a resident matrix, for the rows of the block.
     pub(super) fn matmul(&self, matrix: &Matrix, x: &[f32], acts: &Acts, y: &mut [f32]) {
         self.product(&matrix.view(self.resident), x, acts, self.rows, y);
     }
@@ -60,7 +80,43 @@ impl Pass<'_> {
         self.kernels.matmul(self.pool, &matrix.view(self.resident), x, self.rows, y);
     }
 
-    /// Shows the rows of the pass to the probe.
+    /// Calls `f(i, part)` for the parts of `width` elements of `rows`, by several threads where there are enough rows.
+    /// A part is computed as a whole, so who computes it does not change a bit.
+    pub(super) fn each(&self, rows: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
+        if self.rows < SHARED_ROWS {
+            rows.chunks_exact_mut(width).enumerate().for_each(|(i, part)| f(i, part));
+        } else {
+            self.pool.for_chunks(rows, width, f);
+        }
+    }
+
+    /// The norm of every row of the block of `x`, into `out`.
+    pub(super) fn norms(&self, x: &[f32], weight: &[f32], out: &mut [f32]) {
+        let (hidden, eps) = (self.config.hidden_size, self.config.rms_norm_eps);
+        self.each(&mut out[..self.rows * hidden], hidden, |row, out| {
+            self.kernels.rms_norm(&x[row * hidden..(row + 1) * hidden], Some(weight), eps, out);
+        });
+    }
+
+    /// The norm of every row of the block of `x`, in place.
+    pub(super) fn norms_in_place(&self, x: &mut [f32], weight: &[f32]) {
+        let (hidden, eps) = (self.config.hidden_size, self.config.rms_norm_eps);
+        self.each(&mut x[..self.rows * hidden], hidden, |_, x| {
+            self.kernels.rms_norm_in_place(x, Some(weight), eps);
+        });
+    }
+
+    /// `gate = gelu(gate) * up` for `rows` rows of `width`.
+    pub(super) fn gelu_mul(&self, gate: &mut [f32], up: &[f32], rows: usize, width: usize) {
+        if rows < SHARED_ROWS {
+            return self.kernels.gelu_mul(&mut gate[..rows * width], &up[..rows * width]);
+        }
+        self.pool.for_chunks(&mut gate[..rows * width], width, |row, gate| {
+            self.kernels.gelu_mul(gate, &up[row * width..(row + 1) * width]);
+        });
+    }
+
+    /// Shows the rows of the block to the probe.
     pub(super) fn probe(&mut self, layer: Option<usize>, name: &'static str, row_len: usize, data: &[f32]) {
         if let Some(probe) = self.probe.as_deref_mut() {
             probe.tensor(layer, name, self.first, row_len, &data[..self.rows * row_len]);
@@ -75,12 +131,19 @@ impl Pass<'_> {
     }
 }
 
-/// Feeds `ids`, one row each, through all layers; leaves the residual after the last one in `s.x` and the
-/// rows' keys and values in the cache. `between` is called before every layer and may end the pass.
+/// The blocks of `rows` rows.
+pub(super) fn blocks(rows: usize, block: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..rows).step_by(block.max(1)).map(move |start| start..rows.min(start + block.max(1)))
+}
+
+/// Feeds `ids`, one row each, through all layers; leaves the residual after the last one in `w.x` and the rows' keys and
+/// values in the cache. `between` gets the number of layers done, is called before every block of rows of a layer, in
+/// long passes before every expert too, and may end the pass.
 ///
 /// # Errors
 /// [`Error::Cancelled`] when `between` says so, and those of reading experts. Some layers' caches then hold
 /// rows that others lack: the caller must rewind.
+#[allow(clippy::too_many_arguments)] // the runner's parts, borrowed one by one
 pub(super) fn forward(
     pass: &mut Pass<'_>,
     weights: &Weights,
@@ -88,24 +151,41 @@ pub(super) fn forward(
     cache: &mut KvCache,
     store: &mut ExpertStore,
     s: &mut Scratch,
-    between: &mut dyn FnMut() -> ControlFlow<()>,
+    w: &mut WideRows<'_>,
+    between: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<()> {
-    let hidden = pass.config.hidden_size;
+    let (hidden, rows, block) = (pass.config.hidden_size, ids.len(), s.rows);
     let embedding = weights.head.embedding.view(pass.resident);
-    for (&id, x) in ids.iter().zip(s.x.chunks_exact_mut(hidden)) {
-        pass.kernels.dequantize_row(&embedding, id as usize, x);
+    pass.turn_to(&(0..rows));
+    pass.each(&mut w.x[..rows * hidden], hidden, |row, x| {
+        pass.kernels.dequantize_row(&embedding, ids[row] as usize, x);
         pass.kernels.scale(x, pass.config.embed_scale);
+    });
+    pass.probe(None, "embed_scaled", hidden, w.x);
+    attention::fill_rope(pass.config, pass.start, rows, &mut w.rope);
+    let ahead = rows >= AHEAD_ROWS;
+    if ahead {
+        store.read_ahead(0);
     }
-    pass.probe(None, "embed_scaled", hidden, &s.x);
-    attention::fill_rope(pass.config, pass.first, pass.rows, &mut s.rope);
 
     for (layer, layer_weights) in weights.layers.iter().enumerate() {
-        if between().is_break() {
-            return Err(Error::Cancelled);
+        s.routed.input.clear(hidden, pass.planes.unwrap_or(Planes::Two));
+        for block in blocks(rows, block) {
+            if between(layer).is_break() {
+                return Err(Error::Cancelled);
+            }
+            pass.turn_to(&block);
+            pass.probe(Some(layer), "input", hidden, &w.x[block.start * hidden..]);
+            attention::attend(pass, layer, &layer_weights.attention, cache, &block, s, w);
+            moe::route(pass, layer, &layer_weights.feed_forward, store, &block, s, w);
         }
-        pass.probe(Some(layer), "input", hidden, &s.x);
-        attention::attend(pass, layer, &layer_weights.attention, cache, s);
-        moe::feed_forward(pass, layer, &layer_weights.feed_forward, store, s)?;
+        let part = moe::Part { layer, weights: &layer_weights.feed_forward, rows };
+        if rows == 1 {
+            moe::one_row(pass, &part, store, s, w)?;
+        } else {
+            let next = (ahead && layer + 1 < weights.layers.len()).then_some(layer + 1);
+            moe::many_rows(pass, &part, store, next, s, w, between)?;
+        }
     }
     Ok(())
 }

@@ -6,20 +6,21 @@ use super::scratch::Scratch;
 use super::weights::HeadWeights;
 use std::ops::Range;
 
-/// Logits of rows `which` of the pass, into the first `which.len() x vocab` of `s.logits`, which must have
+/// Logits of rows `which` of the pass, whose residual is `x`, into the first `which.len() x vocab` of `s.logits`, which must have
 /// room.
-pub(super) fn logits(pass: &mut Pass<'_>, weights: &HeadWeights, which: Range<usize>, s: &mut Scratch) {
+pub(super) fn logits(
+    pass: &mut Pass<'_>,
+    weights: &HeadWeights,
+    which: &Range<usize>,
+    x: &[f32],
+    s: &mut Scratch,
+) {
     let (config, kernels) = (pass.config, pass.kernels);
-    let hidden = config.hidden_size;
-    for row in which.clone() {
-        let range = row * hidden..(row + 1) * hidden;
-        kernels.rms_norm(&s.x[range.clone()], Some(&weights.norm), config.rms_norm_eps, &mut s.normed[range]);
-    }
-    let normed = &s.normed[which.start * hidden..which.end * hidden];
-    let rows = which.len();
-    if let Some(probe) = pass.probe.as_deref_mut() {
-        probe.tensor(None, "final_norm", pass.first + which.start, hidden, normed);
-    }
+    let (hidden, rows) = (config.hidden_size, which.len());
+    pass.turn_to(which);
+    pass.norms(&x[which.start * hidden..which.end * hidden], &weights.norm, &mut s.normed);
+    pass.probe(None, "final_norm", hidden, &s.normed);
+    let normed = &s.normed[..rows * hidden];
     let logits = &mut s.logits[..rows * config.vocab_size];
     pass.load(normed, rows, hidden, &mut s.acts);
     pass.product(&weights.embedding.view(pass.resident), normed, &s.acts, rows, logits);

@@ -16,9 +16,10 @@ mod probe;
 mod runner;
 mod scratch;
 mod weights;
+mod wide;
 
 pub use config::{Config, LayerKind};
-pub use options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
+pub use options::{DEFAULT_PASS_TOKENS, DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
 pub use prepared::Prepared;
 pub use probe::Probe;
 pub use runner::{Runner, RunnerStats};
@@ -38,9 +39,9 @@ pub trait Forward {
     fn position(&self) -> usize;
     /// Largest value that [`Forward::position`] may reach.
     fn max_context(&self) -> usize;
-    /// Feeds prompt ids in chunks and returns the logits after the last one. `progress` gets the number of
-    /// these ids done so far, at least once a layer-chunk; `Break` ends with [`crate::Error::Cancelled`] and
-    /// leaves the cache as far as whole chunks got, or empty where the chunk broken off had overwritten ring
+    /// Feeds prompt ids in passes and returns the logits after the last one. `progress` gets the number of
+    /// these ids done so far, at least once a layer and pass; `Break` ends with [`crate::Error::Cancelled`] and
+    /// leaves the cache as far as whole passes got, or empty where the one broken off had overwritten ring
     /// rows that are needed to go on from there; ask [`Forward::position`]. The same holds after any other
     /// error. `ids` must not be empty and must fit the context ([`crate::Error::ContextFull`] otherwise,
     /// before any work).
@@ -52,7 +53,7 @@ pub trait Forward {
     /// Feeds one generated id and returns the logits after it.
     fn decode(&mut self, id: u32) -> Result<&mut [f32]>;
     /// Like [`Forward::prefill`], but hands out the logits after every id (index into `ids`, logits). `between` is
-    /// asked at least once a layer-chunk, since a chunk without an answer may take a while.
+    /// asked at least once a layer and pass, since a pass without an answer may take a while.
     fn prefill_each(
         &mut self,
         ids: &[u32],

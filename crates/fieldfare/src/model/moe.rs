@@ -1,101 +1,173 @@
 //! The feed-forward half of a layer: the shared expert, the router, the routed experts, the sum of both
 //! branches.
 //!
-//! Both branches start from the same residual. The router runs in f32. The distinct experts of a pass are
-//! fetched once each and applied to all their rows as they are delivered; every use (a row and one of its
-//! experts) has a partial sum of its own, and a row's partial sums are added in router order. So neither the
-//! order of delivery nor the chunking changes a bit.
+//! Both branches start from the same residual. The router runs in f32 and comes first. One row has the experts missing
+//! read while the shared expert is computed, takes them as they arrive and keeps their results apart. Many rows take the
+//! experts by ascending id, each once for all its rows, and add to the rows' sums at once. A row's results are added by
+//! ascending expert id in both cases, so neither the order of arrival nor the chunking changes a bit.
 
-use super::forward::Pass;
+use super::forward::{Pass, blocks};
 use super::scratch::{OneExpert, Routed, Scratch};
 use super::weights::{ExpertShape, FeedForwardWeights};
-use crate::Result;
+use super::wide::WideRows;
 use crate::store::ExpertStore;
-use fieldfare_kernels::{Acts, Kernels, top_k};
+use crate::{Error, Result};
+use fieldfare_kernels::{Acts, top_k};
+use std::ops::{ControlFlow, Range};
 
-/// `x = (x + rms(shared + routed)) * layer_scalar` for the rows of the pass.
-pub(super) fn feed_forward(
+/// The rows of a pass from which cancelling is asked for between experts.
+const ASK_ROWS: usize = 256;
+
+/// A layer's feed-forward half for all rows of a pass.
+pub(super) struct Part<'a> {
+    /// The layer.
+    pub(super) layer: usize,
+    /// Its weights.
+    pub(super) weights: &'a FeedForwardWeights,
+    /// Rows of the pass.
+    pub(super) rows: usize,
+}
+
+/// Chooses the experts of the rows of a block and keeps their input.
+pub(super) fn route(
     pass: &mut Pass<'_>,
     layer: usize,
     weights: &FeedForwardWeights,
     store: &mut ExpertStore,
+    block: &Range<usize>,
     s: &mut Scratch,
-) -> Result<()> {
-    let (config, kernels, rows, eps) = (pass.config, pass.kernels, pass.rows, pass.config.rms_norm_eps);
-    let hidden = config.hidden_size;
-
-    route(pass, layer, weights, store, s);
-    shared_expert(pass, layer, weights, s);
-    routed_experts(pass, layer, weights, store, s)?;
-
-    for row in 0..rows {
-        let range = row * hidden..(row + 1) * hidden;
-        let branch = &mut s.branch[range.clone()];
-        kernels.add(branch, &s.shared[range.clone()]);
-        kernels.rms_norm_in_place(branch, Some(&weights.post_norm), eps);
-    }
-    pass.probe(Some(layer), "ffn_out", hidden, &s.branch);
-    for row in 0..rows {
-        let range = row * hidden..(row + 1) * hidden;
-        let x = &mut s.x[range.clone()];
-        kernels.add(x, &s.branch[range]);
-        kernels.scale(x, weights.layer_scalar);
-    }
-    pass.probe(Some(layer), "layer_out", hidden, &s.x);
-    Ok(())
-}
-
-/// The dense branch; leaves its normed output in `s.shared`.
-fn shared_expert(pass: &mut Pass<'_>, layer: usize, weights: &FeedForwardWeights, s: &mut Scratch) {
-    let (config, kernels, eps) = (pass.config, pass.kernels, pass.config.rms_norm_eps);
-    let (hidden, wide) = (config.hidden_size, pass.rows * config.intermediate_size);
-    for row in 0..pass.rows {
-        let range = row * hidden..(row + 1) * hidden;
-        kernels.rms_norm(&s.x[range.clone()], Some(&weights.shared_pre_norm), eps, &mut s.normed[range]);
-    }
-    pass.load(&s.normed, pass.rows, hidden, &mut s.acts);
-    pass.matmul(&weights.shared_gate, &s.normed, &s.acts, &mut s.gate);
-    pass.matmul(&weights.shared_up, &s.normed, &s.acts, &mut s.up);
-    kernels.gelu_mul(&mut s.gate[..wide], &s.up[..wide]);
-    pass.load(&s.gate, pass.rows, config.intermediate_size, &mut s.acts);
-    pass.matmul(&weights.shared_down, &s.gate, &s.acts, &mut s.shared);
-    pass.probe(Some(layer), "shared_raw", hidden, &s.shared);
-    for row in 0..pass.rows {
-        let out = &mut s.shared[row * hidden..(row + 1) * hidden];
-        kernels.rms_norm_in_place(out, Some(&weights.shared_post_norm), eps);
-    }
-    pass.probe(Some(layer), "shared_out", hidden, &s.shared);
-}
-
-/// Chooses the experts of every row and groups the uses by expert.
-fn route(
-    pass: &mut Pass<'_>,
-    layer: usize,
-    weights: &FeedForwardWeights,
-    store: &mut ExpertStore,
-    s: &mut Scratch,
+    w: &mut WideRows<'_>,
 ) {
-    let (config, kernels, eps) = (pass.config, pass.kernels, pass.config.rms_norm_eps);
-    let (hidden, experts, k) = (config.hidden_size, config.num_experts, config.top_k_experts);
-    for row in 0..pass.rows {
-        let range = row * hidden..(row + 1) * hidden;
-        // The router's norm has no weight of its own; its scale vector, times hidden^-1/2, stands in for one.
-        kernels.rms_norm(&s.x[range.clone()], Some(&weights.router_scale), eps, &mut s.normed[range]);
-    }
+    let (hidden, experts, k) = (pass.config.hidden_size, pass.config.num_experts, pass.config.top_k_experts);
+    let x = &w.x[block.start * hidden..block.end * hidden];
+    // The router's norm has no weight of its own; its scale vector, times hidden^-1/2, stands in for one.
+    pass.norms(x, &weights.router_scale, &mut s.normed);
     let r = &mut s.routed;
     pass.matmul_f32(&weights.router, &s.normed, &mut r.logits);
     pass.probe(Some(layer), "router_logits", experts, &r.logits);
-    for row in 0..pass.rows {
-        let logits = &r.logits[row * experts..(row + 1) * experts];
+    for (at, row) in block.clone().enumerate() {
+        let logits = &r.logits[at * experts..(at + 1) * experts];
         let ids = &mut r.ids[row * k..(row + 1) * k];
         let shares = &mut r.weights[row * k..(row + 1) * k];
         top_k(logits, k, &mut r.picked);
         ids.copy_from_slice(&r.picked);
         expert_weights(logits, ids, &weights.per_expert_scale, shares);
-        pass.probe_experts(layer, row, ids, shares);
+        pass.probe_experts(layer, at, ids, shares);
         store.note_token(layer, ids);
     }
-    r.group(pass.rows * k, experts);
+    match pass.planes {
+        None => pass.norms(x, &weights.routed_pre_norm, &mut w.input[block.start * hidden..]),
+        Some(_) => {
+            pass.norms(x, &weights.routed_pre_norm, &mut s.normed);
+            pass.load(&s.normed, pass.rows, hidden, &mut s.acts);
+            r.input.append(&s.acts);
+        }
+    }
+}
+
+/// Both branches of the only row, decode's way.
+pub(super) fn one_row(
+    pass: &mut Pass<'_>,
+    part: &Part<'_>,
+    store: &mut ExpertStore,
+    s: &mut Scratch,
+    w: &mut WideRows<'_>,
+) -> Result<()> {
+    let (hidden, k) = (pass.config.hidden_size, pass.config.top_k_experts);
+    s.routed.group(k, pass.config.num_experts);
+    store.begin(part.layer, &s.routed.wanted)?;
+    shared_expert(pass, part, w.x, s);
+    let Routed { starts, uses, parts, weights, mine, input, .. } = &mut s.routed;
+    store.finish(&mut |expert, blob| {
+        let at = starts[expert];
+        mine.gather(pass, w.input, input, std::iter::once(0));
+        mine.run(pass, &part.weights.experts, blob);
+        parts[at * hidden..(at + 1) * hidden].copy_from_slice(&mine.out[..hidden]);
+        Ok(())
+    })?;
+    // They lie by ascending expert id.
+    let sums = &mut w.sums[..hidden];
+    sums.fill(0.0);
+    for (&rank, part) in uses[..k].iter().zip(parts.chunks_exact(hidden)) {
+        pass.kernels.add_scaled(sums, weights[rank], part);
+    }
+    combine(pass, part, &(0..1), s, w);
+    Ok(())
+}
+
+/// Both branches of all rows: every expert once for all its rows, `next`'s first ones read meanwhile.
+pub(super) fn many_rows(
+    pass: &mut Pass<'_>,
+    part: &Part<'_>,
+    store: &mut ExpertStore,
+    next: Option<usize>,
+    s: &mut Scratch,
+    w: &mut WideRows<'_>,
+    between: &mut dyn FnMut(usize) -> ControlFlow<()>,
+) -> Result<()> {
+    let (hidden, k, block) = (pass.config.hidden_size, pass.config.top_k_experts, s.rows);
+    s.routed.group(part.rows * k, pass.config.num_experts);
+    w.sums[..part.rows * hidden].fill(0.0);
+    let Routed { wanted, starts, uses, weights, mine, input, .. } = &mut s.routed;
+    store.sweep(part.layer, wanted, next, &mut |expert, blob| {
+        if part.rows >= ASK_ROWS && between(part.layer).is_break() {
+            return Err(Error::Cancelled);
+        }
+        for uses in uses[starts[expert]..starts[expert + 1]].chunks(block) {
+            mine.gather(pass, w.input, input, uses.iter().map(|&position| position / k));
+            mine.run(pass, &part.weights.experts, blob);
+            mine.add_to(pass, uses.iter().map(|&position| weights[position]), w.sums);
+        }
+        Ok(())
+    })?;
+    for block in blocks(part.rows, block) {
+        pass.turn_to(&block);
+        shared_expert(pass, part, &w.x[block.start * hidden..], s);
+        combine(pass, part, &block, s, w);
+    }
+    Ok(())
+}
+
+/// The dense branch of a block whose residual is `x`; leaves its normed output in `s.shared`.
+fn shared_expert(pass: &mut Pass<'_>, part: &Part<'_>, x: &[f32], s: &mut Scratch) {
+    let Part { layer, weights, .. } = *part;
+    let (hidden, wide, rows) = (pass.config.hidden_size, pass.config.intermediate_size, pass.rows);
+    pass.norms(x, &weights.shared_pre_norm, &mut s.normed);
+    pass.load(&s.normed, rows, hidden, &mut s.acts);
+    pass.matmul(&weights.shared_gate, &s.normed, &s.acts, &mut s.gate);
+    pass.matmul(&weights.shared_up, &s.normed, &s.acts, &mut s.up);
+    pass.gelu_mul(&mut s.gate, &s.up, rows, wide);
+    pass.load(&s.gate, rows, wide, &mut s.acts);
+    pass.matmul(&weights.shared_down, &s.gate, &s.acts, &mut s.shared);
+    pass.probe(Some(layer), "shared_raw", hidden, &s.shared);
+    pass.norms_in_place(&mut s.shared, &weights.shared_post_norm);
+    pass.probe(Some(layer), "shared_out", hidden, &s.shared);
+}
+
+/// `x = (x + rms(shared + rms(routed))) * layer_scalar` for the rows of a block.
+fn combine(
+    pass: &mut Pass<'_>,
+    part: &Part<'_>,
+    block: &Range<usize>,
+    s: &mut Scratch,
+    w: &mut WideRows<'_>,
+) {
+    let Part { layer, weights, .. } = *part;
+    let (kernels, hidden) = (pass.kernels, pass.config.hidden_size);
+    let range = block.start * hidden..block.end * hidden;
+    let (sums, x, shared) = (&mut w.sums[range.clone()], &mut w.x[range], &s.shared);
+    pass.probe(Some(layer), "routed_raw", hidden, sums);
+    pass.norms_in_place(sums, &weights.routed_post_norm);
+    pass.probe(Some(layer), "routed_out", hidden, sums);
+    pass.each(sums, hidden, |row, sum| kernels.add(sum, &shared[row * hidden..(row + 1) * hidden]));
+    pass.norms_in_place(sums, &weights.post_norm);
+    pass.probe(Some(layer), "ffn_out", hidden, sums);
+    let sums = &*sums;
+    pass.each(x, hidden, |row, x| {
+        kernels.add(x, &sums[row * hidden..(row + 1) * hidden]);
+        kernels.scale(x, weights.layer_scalar);
+    });
+    pass.probe(Some(layer), "layer_out", hidden, x);
 }
 
 /// Softmax over the chosen logits (`ids` by falling logit), each then times its expert's scale.
@@ -136,39 +208,6 @@ impl Routed {
     }
 }
 
-/// The routed branch; leaves its normed output in `s.branch`.
-fn routed_experts(
-    pass: &mut Pass<'_>,
-    layer: usize,
-    weights: &FeedForwardWeights,
-    store: &mut ExpertStore,
-    s: &mut Scratch,
-) -> Result<()> {
-    let (config, kernels, rows, eps) = (pass.config, pass.kernels, pass.rows, pass.config.rms_norm_eps);
-    let (hidden, k) = (config.hidden_size, config.top_k_experts);
-    for row in 0..rows {
-        let range = row * hidden..(row + 1) * hidden;
-        kernels.rms_norm(&s.x[range.clone()], Some(&weights.routed_pre_norm), eps, &mut s.normed[range]);
-    }
-    pass.load(&s.normed, rows, hidden, &mut s.acts);
-    let Routed { wanted, starts, uses, parts, mine, .. } = &mut s.routed;
-    store.fetch(layer, wanted, &mut |expert, blob| {
-        let range = starts[expert]..starts[expert + 1];
-        mine.gather(pass, &s.normed, &s.acts, uses[range.clone()].iter().map(|&position| position / k));
-        let out = &mut parts[range.start * hidden..range.end * hidden];
-        mine.run(pass, &weights.experts, blob, range.len(), out);
-        Ok(())
-    })?;
-    s.routed.combine(kernels, rows * k, k, hidden, &mut s.branch);
-    pass.probe(Some(layer), "routed_raw", hidden, &s.branch);
-    for row in 0..rows {
-        let out = &mut s.branch[row * hidden..(row + 1) * hidden];
-        kernels.rms_norm_in_place(out, Some(&weights.routed_post_norm), eps);
-    }
-    pass.probe(Some(layer), "routed_out", hidden, &s.branch);
-    Ok(())
-}
-
 impl OneExpert {
     /// Collects the given rows of `x`, and of `acts`, which is `x` quantized.
     fn gather(&mut self, pass: &Pass<'_>, x: &[f32], acts: &Acts, rows: impl Iterator<Item = usize>) {
@@ -183,32 +222,34 @@ impl OneExpert {
         }
     }
 
-    /// `out = (gelu(input Wgate) * (input Wup)) Wdown` with the expert's matrices, for its `rows` rows.
-    fn run(&mut self, pass: &Pass<'_>, shape: &ExpertShape, blob: &[u8], rows: usize, out: &mut [f32]) {
-        let width = pass.config.moe_intermediate_size;
-        let (gate, up) = (&mut self.gate[..rows * width], &mut self.up[..rows * width]);
-        pass.product(&shape.gate.view(blob), &self.input, &self.acts, rows, gate);
-        pass.product(&shape.up.view(blob), &self.input, &self.acts, rows, up);
-        pass.kernels.gelu_mul(gate, up);
-        pass.load(gate, rows, width, &mut self.inner);
-        pass.product(&shape.down.view(blob), gate, &self.inner, rows, out);
+    /// `out = (gelu(input Wgate) * (input Wup)) Wdown` with the expert's matrices, for its rows.
+    fn run(&mut self, pass: &Pass<'_>, shape: &ExpertShape, blob: &[u8]) {
+        let (width, rows) = (pass.config.moe_intermediate_size, self.rows.len());
+        pass.product(&shape.gate.view(blob), &self.input, &self.acts, rows, &mut self.gate);
+        pass.product(&shape.up.view(blob), &self.input, &self.acts, rows, &mut self.up);
+        pass.gelu_mul(&mut self.gate, &self.up, rows, width);
+        pass.load(&self.gate, rows, width, &mut self.inner);
+        pass.product(&shape.down.view(blob), &self.gate, &self.inner, rows, &mut self.out);
     }
-}
 
-impl Routed {
-    /// Adds each row's weighted partial sums in router order.
-    fn combine(&mut self, kernels: &Kernels, uses: usize, k: usize, hidden: usize, out: &mut [f32]) {
-        let part_of = &mut self.part_of[..uses];
-        for (part, &position) in self.uses[..uses].iter().enumerate() {
-            part_of[position] = part;
+    /// Adds the rows, each times its weight, to those of `sums` that they belong to.
+    fn add_to(&self, pass: &Pass<'_>, weights: impl Iterator<Item = f32>, sums: &mut [f32]) {
+        let hidden = pass.config.hidden_size;
+        // Rows ascend, so a walk over `sums` meets them one after the other.
+        let (mut rest, mut passed) = (sums, 0);
+        let mut targets = Vec::with_capacity(self.rows.len());
+        for (&row, weight) in self.rows.iter().zip(weights) {
+            let (_, from) = std::mem::take(&mut rest).split_at_mut((row - passed) * hidden);
+            let (sum, after) = from.split_at_mut(hidden);
+            targets.push((sum, weight));
+            (rest, passed) = (after, row + 1);
         }
-        for (row, parts) in part_of.chunks_exact(k).enumerate() {
-            let out = &mut out[row * hidden..(row + 1) * hidden];
-            out.fill(0.0);
-            for (&part, &weight) in parts.iter().zip(&self.weights[row * k..(row + 1) * k]) {
-                kernels.add_scaled(out, weight, &self.parts[part * hidden..(part + 1) * hidden]);
+        pass.pool.for_chunks(&mut targets, 8, |chunk, targets| {
+            for (at, (sum, weight)) in targets.iter_mut().enumerate() {
+                let row = chunk * 8 + at;
+                pass.kernels.add_scaled(sum, *weight, &self.out[row * hidden..(row + 1) * hidden]);
             }
-        }
+        });
     }
 }
 
@@ -240,8 +281,8 @@ mod tests {
             wanted: Vec::new(),
             starts: vec![0; experts + 1],
             uses: vec![0; ids.len()],
-            part_of: vec![0; ids.len()],
             parts: Vec::new(),
+            input: Acts::new(),
             mine: OneExpert::default(),
         }
     }
@@ -260,38 +301,6 @@ mod tests {
                 }
             }
             prop_assert_eq!(&r.wanted, &listed);
-        }
-
-        #[test]
-        fn partial_sums_are_added_in_router_order(
-            ids in prop::collection::vec(prop::sample::subsequence((0..6usize).collect::<Vec<_>>(), 3).prop_shuffle(), 1..8),
-            seed in 1u32..1000,
-        ) {
-            let (k, hidden) = (3, 2);
-            let flat: Vec<usize> = ids.concat();
-            let mut r = routed(6, &flat);
-            r.group(flat.len(), 6);
-            // Values of very different size, so that another order would round differently.
-            let value = |i: usize| (i as f32 + seed as f32).sin() * 10f32.powi((i * 7 % 11) as i32 - 5);
-            r.weights = (0..flat.len()).map(|i| value(i + 100)).collect();
-            r.parts = vec![0.0; flat.len() * hidden];
-            for (part, &position) in r.uses.iter().enumerate() {
-                for c in 0..hidden {
-                    r.parts[part * hidden + c] = value(position * hidden + c);
-                }
-            }
-            let kernels = Kernels::detect();
-            let mut out = vec![7.0; ids.len() * hidden];
-            r.combine(kernels, flat.len(), k, hidden, &mut out);
-            for row in 0..ids.len() {
-                let mut wanted = vec![0.0; hidden];
-                for rank in 0..k {
-                    let position = row * k + rank;
-                    let part: Vec<f32> = (0..hidden).map(|c| value(position * hidden + c)).collect();
-                    kernels.add_scaled(&mut wanted, value(position + 100), &part);
-                }
-                prop_assert_eq!(&out[row * hidden..(row + 1) * hidden], &wanted[..]);
-            }
         }
     }
 }

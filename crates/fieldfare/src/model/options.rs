@@ -7,6 +7,9 @@ use fieldfare_kernels::Planes;
 /// Slots of a layer when nothing is said and nobody plans: the knee of the hit-rate curve.
 pub const DEFAULT_SLOTS: usize = 16;
 
+/// Tokens of a prefill pass when nothing is said: a whole prompt, mostly.
+pub const DEFAULT_PASS_TOKENS: usize = 4096;
+
 /// What may be rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
@@ -19,7 +22,8 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// How activations become integers before a product; `None` keeps them f32.
+    /// How activations become integers before a product; `None` keeps them f32. One plane for prompt tokens, be it in
+    /// one kind of product only, is far from what the fixture allows (experiment 0010).
     pub(super) fn planes(self) -> Option<Planes> {
         match self {
             Self::Default => Some(Planes::Two),
@@ -33,7 +37,7 @@ impl Precision {
 pub struct RunnerOptions {
     /// Positions the KV cache may hold; memory is taken as they are used.
     pub max_context: usize,
-    /// Tokens of a prefill pass; more read each expert less often and take more scratch.
+    /// Tokens of a prefill pass at most; more read each expert less often and take more memory while they are read.
     pub prefill_chunk_tokens: usize,
     /// What may be rounded.
     pub precision: Precision,
@@ -49,7 +53,7 @@ impl Default for RunnerOptions {
     fn default() -> Self {
         Self {
             max_context: 4096,
-            prefill_chunk_tokens: 128,
+            prefill_chunk_tokens: DEFAULT_PASS_TOKENS,
             precision: Precision::Default,
             slots_per_layer: None,
             policy: Policy::default(),
@@ -79,8 +83,11 @@ impl RunnerOptions {
 pub struct Memory {
     /// Expert slots of all layers together.
     pub slots: usize,
-    /// Bytes that KV cache and slots share: slots are given up as the cache grows. `None` keeps them all.
+    /// Bytes that KV cache, passes over a prompt and slots share: slots are given up as the cache grows, and for the time
+    /// of a pass. `None` keeps them all.
     pub shared_bytes: Option<u64>,
+    /// Tokens of a pass at most.
+    pub pass_tokens: usize,
     /// Whether the resident weights are copied into memory of their own, or stay mapped.
     pub copy_core: bool,
     /// How experts are read; where direct reads cannot be had, they are buffered.

@@ -4,15 +4,17 @@
 //! touched yet.
 
 use super::config::Config;
+use super::forward::{AHEAD_ROWS, BLOCK_ROWS};
 use super::kv_cache::{KvCache, KvType};
 use super::options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
 use super::runner::Runner;
 use super::scratch::Scratch;
 use super::weights::Weights;
+use super::wide::Shape;
 use crate::format::ModelDir;
 use crate::store::{DEFAULT_READERS, ExpertStore, LayerFile, LayerFiles, Reader, Reads, StoreShape};
 use crate::sys::file::ReadFile;
-use crate::sys::pages::Pages;
+use crate::sys::pages::{HUGE, Pages};
 use crate::{Error, Result};
 use fieldfare_kernels::{ISA_VARIABLE, Kernels, Pool};
 use std::borrow::Borrow;
@@ -27,6 +29,7 @@ pub struct Prepared {
     pub(super) pool: Pool,
     pub(super) cache: KvCache,
     pub(super) scratch: Scratch,
+    pub(super) wide: Shape,
     pub(super) options: RunnerOptions,
 }
 
@@ -49,10 +52,13 @@ impl Prepared {
             .threads
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
         let pool = Pool::new(threads);
-        let rows = options.prefill_chunk_tokens.min(options.max_context);
+        let pass_rows = options.prefill_chunk_tokens.min(options.max_context);
+        let rows = (pass_rows.min(BLOCK_ROWS), pass_rows);
+        let planes = options.precision.planes();
         Ok(Self {
+            wide: Shape::new(&config, planes.is_none()),
             cache: KvCache::new(&config, kind, options.max_context),
-            scratch: Scratch::new(&config, rows, pool.threads(), kind, options.precision.planes()),
+            scratch: Scratch::new(&config, rows, pool.threads(), kind, planes),
             kernels: kernels()?,
             pool,
             weights,
@@ -82,9 +88,15 @@ impl Prepared {
         self.cache.bytes_for(tokens)
     }
 
-    /// Bytes of activation buffers at most, those that grow with the context included.
+    /// Bytes of activation buffers at most that stay.
     pub fn scratch_bytes(&self) -> u64 {
-        self.scratch.bytes_at_most(&self.config, self.options.max_context) as u64
+        let scratch = self.scratch.bytes_at_most(&self.config) as u64;
+        scratch.saturating_add(self.wide.bytes(1))
+    }
+
+    /// Bytes that a pass of so many prompt tokens takes while it lasts.
+    pub fn pass_bytes(&self, tokens: usize) -> u64 {
+        pass_bytes(self.wide, tokens, self.stride(), self.config.num_experts)
     }
 
     /// The slots that the options ask for, or those of [`DEFAULT_SLOTS`]; core mapped, reads direct.
@@ -92,7 +104,8 @@ impl Prepared {
         let experts = self.config.num_experts;
         let slots = self.options.slots_per_layer.unwrap_or_else(|| DEFAULT_SLOTS.min(experts));
         let slots = slots.saturating_mul(self.config.layers.len());
-        Memory { slots, shared_bytes: None, copy_core: false, reads: Reads::Direct }
+        let pass_tokens = self.options.prefill_chunk_tokens;
+        Memory { slots, shared_bytes: None, pass_tokens, copy_core: false, reads: Reads::Direct }
     }
 
     /// Makes the slots.
@@ -105,7 +118,7 @@ impl Prepared {
         if memory.copy_core {
             self.dir.copy_resident()?;
         }
-        Ok(Runner::assemble(self, store, memory.shared_bytes))
+        Runner::assemble(self, store, &memory)
     }
 
     fn open_store(&self, memory: &Memory) -> Result<ExpertStore> {
@@ -137,6 +150,22 @@ impl Prepared {
         let reader: Box<dyn Reader> = Box::new(reader);
         ExpertStore::new(shape, self.options.policy, reader)
     }
+}
+
+/// Transit buffers of a pass of so many tokens: enough that a disk has work while an expert is computed, and for long
+/// passes while the next layer's attention is.
+pub(super) fn transit(tokens: usize, experts: usize) -> usize {
+    experts.min(if tokens >= AHEAD_ROWS { 16 } else { 8 })
+}
+
+/// Bytes that a pass of so many tokens takes while it lasts; one of a single token takes none.
+pub(super) fn pass_bytes(shape: Shape, tokens: usize, stride: u64, experts: usize) -> u64 {
+    if tokens <= 1 {
+        return 0;
+    }
+    let transit = (transit(tokens, experts) as u64).saturating_mul(stride);
+    let transit = transit.checked_next_multiple_of(HUGE as u64).unwrap_or(u64::MAX);
+    shape.bytes(tokens).saturating_add(transit)
 }
 
 /// The kernels that [`ISA_VARIABLE`] names, or the best. A name that cannot be had is refused: who sets it measures or

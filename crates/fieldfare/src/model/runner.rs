@@ -3,10 +3,11 @@
 use super::config::Config;
 use super::forward::{Pass, forward};
 use super::kv_cache::KvCache;
-use super::options::RunnerOptions;
-use super::prepared::Prepared;
+use super::options::{Memory, RunnerOptions};
+use super::prepared::{self, Prepared};
 use super::scratch::{HEAD_ROWS, Scratch};
 use super::weights::Weights;
+use super::wide::{Shape, Wide};
 use super::{Forward, Probe, head};
 use crate::format::ModelDir;
 use crate::store::{ExpertStore, Reads};
@@ -72,6 +73,12 @@ pub struct Runner {
     cache: KvCache,
     store: ExpertStore,
     scratch: Scratch,
+    /// How large the buffers of a pass are.
+    wide: Shape,
+    /// Those of a pass of one token.
+    one: Wide,
+    /// Tokens of a pass at most.
+    pass_tokens: usize,
     probe: Option<Box<dyn Probe>>,
     max_context: usize,
     /// Bytes that the cache and the slots may take together, where slots give way.
@@ -91,10 +98,13 @@ impl Runner {
         prepared.run(memory)
     }
 
-    pub(super) fn assemble(prepared: Prepared, store: ExpertStore, shared_bytes: Option<u64>) -> Self {
-        let Prepared { dir, config, weights, kernels, pool, cache, scratch, options } = prepared;
-        Self {
+    pub(super) fn assemble(prepared: Prepared, store: ExpertStore, memory: &Memory) -> Result<Self> {
+        let Prepared { dir, config, weights, kernels, pool, cache, scratch, wide, options } = prepared;
+        Ok(Self {
             planes: options.precision.planes(),
+            wide,
+            one: Wide::new(wide, 1)?,
+            pass_tokens: memory.pass_tokens.min(options.prefill_chunk_tokens).min(options.max_context).max(1),
             dir,
             config,
             weights,
@@ -105,10 +115,10 @@ impl Runner {
             scratch,
             probe: None,
             max_context: options.max_context,
-            shared_bytes,
+            shared_bytes: memory.shared_bytes,
             position: 0,
             stats: RunnerStats::default(),
-        }
+        })
     }
 
     /// The model's shape.
@@ -136,7 +146,7 @@ impl Runner {
             read_time: store.read_time,
             kv_bytes: self.cache.bytes(),
             slot_bytes: self.store.slot_bytes(),
-            scratch_bytes: self.scratch.bytes(),
+            scratch_bytes: self.scratch.bytes() + self.one.bytes(),
             slots: self.store.slots(),
             reads: Some(self.store.reads()),
             core_copied_bytes: self.dir.resident().copied_bytes(),
@@ -155,12 +165,16 @@ impl Runner {
         }
     }
 
-    /// Gives up the slots whose memory the cache is about to need for `rows` more positions.
-    fn make_room(&mut self, rows: usize) {
+    /// Gives up the slots whose memory the cache is about to need for `rows` more positions, and their pass while it
+    /// lasts; takes those again that nothing needs any more.
+    fn make_room(&mut self, rows: usize, pass_bytes: u64) {
         let Some(shared) = self.shared_bytes else { return };
-        let needed = self.cache.bytes_for(self.position + rows).max(self.cache.bytes() as u64);
-        let slots = shared.saturating_sub(needed) / self.dir.manifest().expert_stride.max(1);
-        self.store.shrink(usize::try_from(slots).unwrap_or(usize::MAX));
+        let cache = self.cache.bytes_for(self.position + rows).max(self.cache.bytes() as u64);
+        let left = shared.saturating_sub(cache).saturating_sub(pass_bytes);
+        let slots = usize::try_from(left / self.dir.manifest().expert_stride.max(1)).unwrap_or(usize::MAX);
+        // One token after the other needs a slot in every layer; a pass over many has buffers of its own.
+        let least = if pass_bytes > 0 { 0 } else { self.config.layers.len() };
+        self.store.resize(slots.max(least));
     }
 
     /// Refuses what must not start: no ids, ids beyond the vocabulary, more than the context holds.
@@ -179,16 +193,51 @@ impl Runner {
         }
     }
 
-    /// Runs one pass over `ids` (at most a chunk), then computes the logits of the rows `which` asks for and
-    /// hands them out by blocks: `each(first row of the block, logits)`.
+    /// Runs one pass over `ids`, then computes the logits of the rows `which` asks for and hands them out by blocks:
+    /// `each(first row of the block, logits)`. What many rows need besides is there only as long as this takes.
     fn pass(
         &mut self,
         ids: &[u32],
         which: Rows,
-        between: &mut dyn FnMut() -> ControlFlow<()>,
+        between: &mut dyn FnMut(usize) -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.make_room(ids.len());
+        if ids.len() == 1 {
+            self.make_room(1, 0);
+            return self.run(ids, which, None, between, each);
+        }
+        let (stride, experts) = (self.dir.manifest().expert_stride, self.config.num_experts);
+        self.make_room(ids.len(), prepared::pass_bytes(self.wide, ids.len(), stride, experts));
+        let result = self.run_wide(ids, which, between, each);
+        self.store.close_transit();
+        self.make_room(0, 0);
+        result
+    }
+
+    fn run_wide(
+        &mut self,
+        ids: &[u32],
+        which: Rows,
+        between: &mut dyn FnMut(usize) -> ControlFlow<()>,
+        each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let experts = self.config.num_experts;
+        if self.store.slots() < self.config.layers.len() * experts {
+            self.store.open_transit(prepared::transit(ids.len(), experts))?;
+        }
+        let wide = Wide::new(self.wide, ids.len())?;
+        self.run(ids, which, Some(wide), between, each)
+    }
+
+    /// The pass itself, in `wide` or, for one row, in what is kept for that.
+    fn run(
+        &mut self,
+        ids: &[u32],
+        which: Rows,
+        wide: Option<Wide>,
+        between: &mut dyn FnMut(usize) -> ControlFlow<()>,
+        each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
+    ) -> Result<()> {
         let mut pass = Pass {
             config: &self.config,
             resident: self.dir.resident().bytes(),
@@ -196,11 +245,14 @@ impl Runner {
             pool: &self.pool,
             planes: self.planes,
             probe: self.probe.as_deref_mut(),
+            start: self.position,
             first: self.position,
             rows: ids.len(),
         };
         let (cache, store, scratch) = (&mut self.cache, &mut self.store, &mut self.scratch);
-        let done = forward(&mut pass, &self.weights, ids, cache, store, scratch, between);
+        let mut own = wide;
+        let mut wide = own.as_mut().unwrap_or(&mut self.one).rows();
+        let done = forward(&mut pass, &self.weights, ids, cache, store, scratch, &mut wide, between);
         if let Err(error) = done {
             self.position = self.cache.rewind(self.position);
             return Err(error);
@@ -218,7 +270,7 @@ impl Runner {
             if self.scratch.logits.len() < needed {
                 self.scratch.logits.resize(needed, 0.0);
             }
-            head::logits(&mut pass, &self.weights.head, block.clone(), &mut self.scratch);
+            head::logits(&mut pass, &self.weights.head, &block, wide.x, &mut self.scratch);
             // No input makes a whole model compute such numbers, and every answer to them would be nonsense.
             if !self.scratch.logits[..needed].iter().all(|logit| logit.is_finite()) {
                 self.position = self.cache.rewind(self.position - ids.len());
@@ -264,13 +316,9 @@ impl Forward for Runner {
         self.check(ids)?;
         let layers = self.config.layers.len();
         let mut done = 0;
-        for chunk in ids.chunks(self.scratch.rows) {
-            let mut layer = 0;
-            // Within a chunk the layers passed count for their share of its ids.
-            let mut between = || {
-                layer += 1;
-                progress(done + chunk.len() * (layer - 1) / layers)
-            };
+        for chunk in ids.chunks(self.pass_tokens) {
+            // Within a pass the layers done count for their share of its ids.
+            let mut between = |layer| progress(done + chunk.len() * layer / layers);
             let last = done + chunk.len() == ids.len();
             let which = if last { Rows::Last } else { Rows::None };
             self.pass(chunk, which, &mut between, &mut |_, _| ControlFlow::Continue(()))?;
@@ -286,7 +334,7 @@ impl Forward for Runner {
     fn decode(&mut self, id: u32) -> Result<&mut [f32]> {
         self.check(&[id])?;
         let before = self.store.stats();
-        let go_on = || ControlFlow::Continue(());
+        let go_on = |_| ControlFlow::Continue(());
         self.pass(&[id], Rows::Last, &mut { go_on }, &mut |_, _| ControlFlow::Continue(()))?;
         let after = self.store.stats();
         self.stats.decode_hits += after.hits - before.hits;
@@ -303,9 +351,10 @@ impl Forward for Runner {
     ) -> Result<()> {
         self.check(ids)?;
         let mut done = 0;
-        for chunk in ids.chunks(self.scratch.rows) {
+        let mut between = |_| between();
+        for chunk in ids.chunks(self.pass_tokens) {
             self.stats.prefill_tokens += chunk.len() as u64;
-            self.pass(chunk, Rows::All, between, &mut |row, logits| each(done + row, logits))?;
+            self.pass(chunk, Rows::All, &mut between, &mut |row, logits| each(done + row, logits))?;
             done += chunk.len();
         }
         Ok(())

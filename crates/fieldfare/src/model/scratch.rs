@@ -1,23 +1,21 @@
-//! Every activation buffer of a pass, sized once from the configuration and the chunk.
+//! The activation buffers of a block of rows, and the small ones of a whole pass, sized once from the configuration.
 //!
 //! All are zeroed memory that the system hands out on first use, so a short prompt touches only its own rows.
-//! Buffers are row-major, one row a token of the pass.
+//! Buffers are row-major, one row a token of the block.
 
 use super::config::Config;
 use super::kv_cache::{KvType, OwnKv};
-use fieldfare_kernels::{Acts, GROUP, Planes};
+use fieldfare_kernels::{Acts, AttendScratch, GROUP, Planes};
 
 /// Rows of logits that [`super::Forward::prefill_each`] computes at once: the table is read once for all of
 /// them.
 pub(super) const HEAD_ROWS: usize = 8;
 
-/// Activations of up to `rows` tokens in one layer.
+/// Activations of up to `rows` tokens, one block, in one layer.
 #[derive(Debug)]
 pub(super) struct Scratch {
     /// Rows there is room for.
     pub(super) rows: usize,
-    /// Residual stream, `[rows][hidden]`. Never less than f32: nothing bounds it.
-    pub(super) x: Vec<f32>,
     /// The input of the current matrix, `[rows][hidden]`.
     pub(super) normed: Vec<f32>,
     /// The same as integers, where the precision has it so; also of inputs that are not in `normed`.
@@ -26,20 +24,20 @@ pub(super) struct Scratch {
     pub(super) branch: Vec<f32>,
     /// The shared expert's output, kept while the routed experts run, `[rows][hidden]`.
     pub(super) shared: Vec<f32>,
-    /// Rope tables, one for each layer kind.
-    pub(super) rope: [RopeTable; 2],
     /// Queries, `[rows][heads][head_dim]`.
     pub(super) q: Vec<f32>,
     /// Keys before they are rounded, `[rows][kv heads][head_dim]`.
     pub(super) k: Vec<f32>,
     /// Values before they are rounded, `[rows][kv heads][head_dim]`.
     pub(super) v: Vec<f32>,
-    /// This pass's keys and values in the cache's type.
+    /// This block's keys and values in the cache's type.
     pub(super) own: OwnKv,
     /// Attention output before `o_proj`, `[rows][heads][head_dim]`.
     pub(super) attended: Vec<f32>,
-    /// Scores of one query head for each worker; grown with the context.
-    pub(super) scores: Vec<Vec<f32>>,
+    /// What attention needs.
+    pub(super) attend: AttendScratch,
+    /// Bytes that it may come to.
+    attend_bytes: usize,
     /// Gate of the shared expert, `[rows][intermediate]`.
     pub(super) gate: Vec<f32>,
     /// Up of the shared expert, `[rows][intermediate]`.
@@ -50,23 +48,14 @@ pub(super) struct Scratch {
     pub(super) logits: Vec<f32>,
 }
 
-/// Cosines and sines of the rows of a pass, `[rows][head_dim / 2]`.
-#[derive(Debug)]
-pub(super) struct RopeTable {
-    /// Cosines.
-    pub(super) cos: Vec<f32>,
-    /// Sines.
-    pub(super) sin: Vec<f32>,
-}
-
 /// Buffers of the routed branch.
 #[derive(Debug)]
 pub(super) struct Routed {
     /// Router logits, `[rows][experts]`.
     pub(super) logits: Vec<f32>,
-    /// Chosen experts, `[rows][top_k]`, by falling logit.
+    /// Chosen experts of the whole pass, `[pass rows][top_k]`, by falling logit.
     pub(super) ids: Vec<usize>,
-    /// Their weights, `[rows][top_k]`.
+    /// Their weights, `[pass rows][top_k]`.
     pub(super) weights: Vec<f32>,
     /// Ids of one row while they are chosen.
     pub(super) picked: Vec<usize>,
@@ -74,20 +63,20 @@ pub(super) struct Routed {
     pub(super) wanted: Vec<usize>,
     /// Where each expert's rows start in `uses`, `[experts + 1]`.
     pub(super) starts: Vec<usize>,
-    /// The uses (`row * top_k + rank`) of all experts, grouped by expert, rows ascending, `[rows * top_k]`.
+    /// The uses (`row * top_k + rank`) of all experts, grouped by expert, rows ascending, `[pass rows * top_k]`.
     pub(super) uses: Vec<usize>,
-    /// The inverse of `uses`: the partial sum of each use, `[rows * top_k]`.
-    pub(super) part_of: Vec<usize>,
-    /// One partial sum for each use, in the order of `uses`, `[rows * top_k][hidden]`.
+    /// Results of the experts of a pass of one row, in the order of `uses`, `[top_k][hidden]`.
     pub(super) parts: Vec<f32>,
+    /// The input of the whole pass as integers.
+    pub(super) input: Acts,
     /// Buffers of the expert that is computed.
     pub(super) mine: OneExpert,
 }
 
-/// The rows of one expert.
+/// Some rows of one expert.
 #[derive(Debug, Default)]
 pub(super) struct OneExpert {
-    /// Which rows of the pass.
+    /// Which rows of the pass, ascending: at most a block at once.
     pub(super) rows: Vec<usize>,
     /// Its input, `[rows][hidden]`; unused where products are of integers.
     pub(super) input: Vec<f32>,
@@ -99,13 +88,16 @@ pub(super) struct OneExpert {
     pub(super) up: Vec<f32>,
     /// The input of the down matrix as integers.
     pub(super) inner: Acts,
+    /// Its output, `[rows][hidden]`.
+    pub(super) out: Vec<f32>,
 }
 
 impl Scratch {
-    /// Buffers for `rows` tokens, `workers` threads and keys and values of `kind`.
+    /// Buffers for blocks of `rows` tokens and passes of `pass_rows`, `workers` threads, keys and values of `kind` and
+    /// activations of `planes`.
     pub(super) fn new(
         config: &Config,
-        rows: usize,
+        (rows, pass_rows): (usize, usize),
         workers: usize,
         kind: KvType,
         planes: Option<Planes>,
@@ -115,56 +107,52 @@ impl Scratch {
         let q = rows * layers().map(|l| config.num_attention_heads * config.head_width(l)).max().unwrap_or(0);
         let kv = rows * layers().map(|l| config.kv_heads(l) * config.head_width(l)).max().unwrap_or(0);
         let widest = config.hidden_size.max(config.intermediate_size).max(q / rows.max(1));
-        let table =
-            |width: usize| RopeTable { cos: vec![0.0; rows * width / 2], sin: vec![0.0; rows * width / 2] };
         Self {
             rows,
-            x: vec![0.0; hidden],
             normed: vec![0.0; hidden],
             acts: acts(planes, rows, widest),
             branch: vec![0.0; hidden],
             shared: vec![0.0; hidden],
-            rope: [table(config.head_dim), table(config.global_head_dim)],
             q: vec![0.0; q],
             k: vec![0.0; kv],
             v: vec![0.0; kv],
             own: OwnKv::new(kind, kv),
             attended: vec![0.0; q],
-            scores: vec![Vec::new(); workers.max(1)],
+            attend: AttendScratch::new(),
+            attend_bytes: layers()
+                .map(|l| {
+                    let (heads, width) = (config.num_attention_heads, config.head_width(l));
+                    AttendScratch::bytes_for(heads, config.kv_heads(l), width, workers.max(1))
+                })
+                .max()
+                .unwrap_or(0),
             gate: vec![0.0; rows * config.intermediate_size],
             up: vec![0.0; rows * config.intermediate_size],
-            routed: Routed::new(config, rows, planes),
+            routed: Routed::new(config, rows, pass_rows, planes),
             logits: vec![0.0; config.vocab_size],
         }
     }
 
-    /// Bytes of all buffers once every position of a context of `max_context` is in use.
-    pub(super) fn bytes_at_most(&self, config: &Config, max_context: usize) -> usize {
-        let logits = HEAD_ROWS.saturating_sub(1) * config.vocab_size;
-        // A chunk's own rows are scored beside the cache's.
-        let scores = self.scores.len().saturating_mul(max_context.saturating_add(self.rows));
-        scores.saturating_add(logits).saturating_mul(size_of::<f32>()).saturating_add(self.bytes())
+    /// Bytes of all buffers once they have grown as far as they do.
+    pub(super) fn bytes_at_most(&self, config: &Config) -> usize {
+        let logits = HEAD_ROWS.saturating_sub(1) * config.vocab_size * size_of::<f32>();
+        // Kinds of layers need more of one or another buffer of attention: twice covers both.
+        (2 * self.attend_bytes).saturating_add(logits).saturating_add(self.bytes())
     }
 
     /// Bytes of all buffers as they are now (touched or not).
     pub(super) fn bytes(&self) -> usize {
+        let Routed { logits, ids, weights, picked, wanted, starts, uses, parts, input, mine } = &self.routed;
         let own = self.own.k.bytes() + self.own.v.bytes();
-        let floats = [&self.x, &self.normed, &self.branch, &self.shared, &self.q, &self.k, &self.v]
+        let floats = [&self.normed, &self.branch, &self.shared, &self.q, &self.k, &self.v]
             .into_iter()
             .chain([&self.attended, &self.gate, &self.up, &self.logits])
-            .chain([
-                &self.routed.logits,
-                &self.routed.mine.input,
-                &self.routed.mine.gate,
-                &self.routed.mine.up,
-            ])
-            .chain([&self.routed.parts, &self.routed.weights])
-            .chain(self.scores.iter())
-            .chain(self.rope.iter().flat_map(|table| [&table.cos, &table.sin]))
+            .chain([logits, weights, parts, &mine.input, &mine.gate, &mine.up, &mine.out])
             .map(Vec::len)
             .sum::<usize>();
-        let acts = self.acts.bytes() + self.routed.mine.acts.bytes() + self.routed.mine.inner.bytes();
-        floats * std::mem::size_of::<f32>() + own + acts
+        let words = [ids, picked, wanted, starts, uses, &mine.rows].map(Vec::capacity).iter().sum::<usize>();
+        let acts = self.acts.bytes() + input.bytes() + mine.acts.bytes() + mine.inner.bytes();
+        self.attend.bytes() + floats * size_of::<f32>() + words * size_of::<usize>() + own + acts
     }
 }
 
@@ -174,8 +162,8 @@ fn acts(planes: Option<Planes>, rows: usize, cols: usize) -> Acts {
 }
 
 impl Routed {
-    fn new(config: &Config, rows: usize, planes: Option<Planes>) -> Self {
-        let uses = rows * config.top_k_experts;
+    fn new(config: &Config, rows: usize, pass_rows: usize, planes: Option<Planes>) -> Self {
+        let (uses, hidden) = (pass_rows * config.top_k_experts, config.hidden_size);
         Self {
             logits: vec![0.0; rows * config.num_experts],
             ids: vec![0; uses],
@@ -184,15 +172,16 @@ impl Routed {
             wanted: Vec::with_capacity(config.num_experts),
             starts: vec![0; config.num_experts + 1],
             uses: vec![0; uses],
-            part_of: vec![0; uses],
-            parts: vec![0.0; uses * config.hidden_size],
+            parts: vec![0.0; config.top_k_experts * hidden],
+            input: acts(planes, pass_rows, hidden),
             mine: OneExpert {
                 rows: Vec::with_capacity(rows),
-                input: vec![0.0; if planes.is_none() { rows * config.hidden_size } else { 0 }],
-                acts: acts(planes, rows, config.hidden_size),
+                input: vec![0.0; if planes.is_none() { rows * hidden } else { 0 }],
+                acts: acts(planes, rows, hidden),
                 gate: vec![0.0; rows * config.moe_intermediate_size],
                 up: vec![0.0; rows * config.moe_intermediate_size],
                 inner: acts(planes, rows, config.moe_intermediate_size),
+                out: vec![0.0; rows * hidden],
             },
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! Slots of all layers are one allocation ([`slots`]), each layer has an equal share, [`policy`] says which
 //! expert is worth keeping, [`plan`] works out a request without doing it, [`readers`] are the threads that read,
-//! [`reader`] how one blob is read. What is missing is asked for at once; what is held is delivered meanwhile, and
+//! [`reader`] how one blob is read, [`sweep`] how a whole prompt goes through a layer. What is missing is asked for at once; what is held is delivered meanwhile, and
 //! then each blob as it arrives. Results do not depend on any of this: a blob is the same bytes wherever it comes
 //! from, and callers must not let the order of delivery change their sums.
 
@@ -12,6 +12,7 @@ pub mod policy;
 pub mod reader;
 pub mod readers;
 pub mod slots;
+pub mod sweep;
 
 pub use plan::Step;
 pub use policy::Policy;
@@ -19,9 +20,10 @@ pub use reader::{LayerFile, LayerFiles, ReadAt, Reader};
 
 use crate::{Error, Result};
 use policy::Uses;
-use readers::{Done, Job, Readers};
+use readers::{Done, Job, Place, Readers};
 use slots::{SlotPool, slots_of};
 use std::time::Duration;
+use sweep::Transit;
 
 /// Reader threads when nothing is said. A disk delivers its full rate to one or two large reads; more only make each of
 /// them later.
@@ -63,6 +65,10 @@ pub struct StoreStats {
 struct Layer {
     /// The expert in each slot.
     held: Vec<Option<usize>>,
+    /// The expert that is being read into each slot.
+    coming: Vec<Option<usize>>,
+    /// By slot: what it holds was read ahead of a sweep that has not asked for it yet.
+    ahead: Vec<bool>,
     uses: Uses,
 }
 
@@ -71,7 +77,11 @@ pub struct ExpertStore {
     slots: SlotPool,
     layers: Vec<Layer>,
     readers: Readers,
-    steps: Vec<Step>,
+    /// What [`ExpertStore::begin`] left for [`ExpertStore::finish`].
+    request: Option<Request>,
+    /// Buffers of a sweep, while there are any.
+    transit: Option<Transit>,
+    experts: usize,
     stats: StoreStats,
 }
 
@@ -90,6 +100,13 @@ pub struct StoreShape {
     pub readers: usize,
 }
 
+/// Experts of one layer that were asked for.
+struct Request {
+    layer: usize,
+    steps: Vec<Step>,
+    progress: Progress,
+}
+
 /// How far a request has come.
 struct Progress {
     /// By step: delivered to the caller.
@@ -98,6 +115,15 @@ struct Progress {
     asked: Vec<bool>,
     /// By step: the earlier step that uses the same slot and must have been delivered before.
     after: Vec<Option<usize>>,
+}
+
+impl Request {
+    /// The step whose read into `slot` is under way.
+    fn read_into(&self, slot: usize) -> Option<usize> {
+        let read = |step: &Step| matches!(step, Step::Read { slot: s, .. } if *s == slot);
+        let Progress { delivered, asked, .. } = &self.progress;
+        (0..self.steps.len()).find(|&at| asked[at] && !delivered[at] && read(&self.steps[at]))
+    }
 }
 
 impl Progress {
@@ -129,15 +155,17 @@ impl ExpertStore {
             );
             return Err(Error::bad("expert-cache-slots", reason));
         }
-        let layer = |layer| Layer {
-            held: vec![None; slots_of(slots, layers, layer)],
-            uses: Uses::new(policy, experts),
+        let layer = |layer| {
+            let (slots, uses) = (slots_of(slots, layers, layer), Uses::new(policy, experts));
+            Layer { held: vec![None; slots], coming: vec![None; slots], ahead: vec![false; slots], uses }
         };
         Ok(Self {
             slots: SlotPool::new(layers, slots, stride)?,
             layers: (0..layers).map(layer).collect(),
             readers: Readers::new(reader, readers)?,
-            steps: Vec::new(),
+            request: None,
+            transit: None,
+            experts,
             stats: StoreStats::default(),
         })
     }
@@ -161,112 +189,173 @@ impl ExpertStore {
         wanted: &[usize],
         each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.settle(); // what a panic in `each` may have left
+        self.begin(layer, wanted)?;
+        self.finish(each)
+    }
+
+    /// The first half of [`ExpertStore::fetch`]: gives the readers every miss whose slot nobody needs any more, so that
+    /// they work while the caller does something else. A request that was never finished is dropped.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for a layer that does not exist.
+    pub fn begin(&mut self, layer: usize, wanted: &[usize]) -> Result<()> {
+        self.settle(); // what a panic in `each`, or a request not finished, may have left
+        let mut steps = self.request.take().map(|request| request.steps).unwrap_or_default();
         let layers = self.layers.len();
         let Some(state) = self.layers.get(layer) else {
             return Err(Error::bad("layer", format!("{layer} is not one of {layers}")));
         };
-        let mut steps = std::mem::take(&mut self.steps);
         plan::plan(&state.held, wanted, &state.uses, &mut steps);
-        let result = self.run(layer, &steps, each);
+        let mut request = Request { layer, progress: Progress::new(&steps), steps };
+        self.ask(&mut request);
+        self.request = Some(request);
+        Ok(())
+    }
+
+    /// The second half: lends every blob that [`ExpertStore::begin`] was asked for to `each`. Without a request there is
+    /// nothing to lend.
+    ///
+    /// # Errors
+    /// As [`ExpertStore::fetch`].
+    pub fn finish(&mut self, each: &mut dyn FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        let Some(mut request) = self.request.take() else { return Ok(()) };
+        let result = self.run(&mut request, each);
         self.settle();
-        self.steps = steps;
         result
     }
 
     /// Carries out the steps of a request: reads as early as their slots allow, hits meanwhile, reads as they arrive.
-    fn run(
-        &mut self,
-        layer: usize,
-        steps: &[Step],
-        each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let mut progress = Progress::new(steps);
-        let mut hits = (0..steps.len()).filter(|&at| matches!(steps[at], Step::Hit { .. }));
+    fn run(&mut self, request: &mut Request, each: &mut dyn FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        let layer = request.layer;
+        let hits: Vec<usize> =
+            (0..request.steps.len()).filter(|&at| matches!(request.steps[at], Step::Hit { .. })).collect();
+        let mut hits = hits.into_iter();
         loop {
-            self.ask(layer, steps, &mut progress);
+            self.ask(request);
             let (at, is_hit) = match hits.next() {
                 Some(at) => (at, true),
                 None => match self.readers.wait() {
                     None => return Ok(()),
                     Some(done) => {
-                        let slot = done.job.slot;
+                        let place = done.job.place;
                         self.take_back(done)?;
-                        let read = |step: &Step| matches!(step, Step::Read { slot: s, .. } if *s == slot);
-                        let at = (0..steps.len())
-                            .find(|&at| progress.asked[at] && !progress.delivered[at] && read(&steps[at]));
-                        let Some(at) = at else { continue }; // not of this request
+                        let Place::Slot(slot) = place else { continue };
+                        let Some(at) = request.read_into(slot) else { continue }; // not of this request
                         (at, false)
                     }
                 },
             };
-            let Some(blob) = self.slots.get(layer, steps[at].slot()) else { continue }; // lent: cannot be
-            if is_hit {
-                self.stats.hits += 1;
-            } else {
-                self.stats.misses += 1;
-                self.stats.bytes_read += blob.len() as u64;
-            }
-            each(steps[at].expert(), blob)?;
-            progress.delivered[at] = true;
+            let step = request.steps[at];
+            let Some(blob) = self.slots.get(layer, step.slot()) else { continue }; // lent: cannot be
+            self.stats.hits += u64::from(is_hit);
+            each(step.expert(), blob)?;
+            request.progress.delivered[at] = true;
         }
     }
 
-    /// Gives the readers what they may begin with, at most two jobs for each thread.
-    fn ask(&mut self, layer: usize, steps: &[Step], progress: &mut Progress) {
+    /// Gives the readers every job whose slot is free; they take them one by one, in this order.
+    fn ask(&mut self, request: &mut Request) {
+        let Request { layer, steps, progress } = request;
         for (at, &step) in steps.iter().enumerate() {
-            if self.readers.in_flight() >= 2 * self.readers.threads() {
-                return;
-            }
             let Step::Read { expert, slot, .. } = step else { continue };
             if progress.asked[at] || !progress.is_free(at) {
                 continue;
             }
-            let Some(loan) = self.slots.lend(layer, slot) else { continue };
-            progress.asked[at] = true;
-            // Empty until the read is known to be good.
-            self.layers[layer].held[slot] = None;
-            self.readers.submit(Job { layer, expert, slot, loan });
+            progress.asked[at] = self.read_into_slot(*layer, expert, slot);
         }
     }
 
-    /// Notes what a read that ended left in its slot.
+    /// Has `expert` read into a slot, whose expert is gone from then on. False if the slot is lent.
+    fn read_into_slot(&mut self, layer: usize, expert: usize, slot: usize) -> bool {
+        let Some(loan) = self.slots.lend(layer, slot) else { return false };
+        let state = &mut self.layers[layer];
+        // Empty until the read is known to be good.
+        state.held[slot] = None;
+        state.coming[slot] = Some(expert);
+        state.ahead[slot] = false;
+        self.readers.submit(Job { layer, expert, place: Place::Slot(slot), loan });
+        true
+    }
+
+    /// Notes what a read that ended left in its place.
     fn take_back(&mut self, Done { job, result }: Done) -> Result<()> {
-        self.slots.take_back(job.loan);
+        let Job { layer, expert, place, loan } = job;
+        let good = matches!(result, Ok(Ok(())));
+        match place {
+            Place::Slot(slot) => {
+                self.slots.take_back(loan);
+                let state = &mut self.layers[layer];
+                state.coming[slot] = None;
+                state.held[slot] = good.then_some(expert);
+            }
+            Place::Transit(buffer) => {
+                if let Some(transit) = &mut self.transit {
+                    transit.take_back(buffer, loan, good);
+                }
+            }
+        }
+        if good {
+            self.stats.misses += 1;
+            self.stats.bytes_read += self.slots.stride() as u64;
+        }
         match result {
-            Ok(read) => read?,
-            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(read) => read,
+            Err(panic) => {
+                self.settle();
+                std::panic::resume_unwind(panic)
+            }
         }
-        if let Some(held) = self.layers.get_mut(job.layer).and_then(|layer| layer.held.get_mut(job.slot)) {
-            *held = Some(job.expert);
-        }
-        Ok(())
     }
 
     /// Waits for every read that is still out; what arrives is held, errors concern nobody any more.
     fn settle(&mut self) {
         while let Some(Done { job, result }) = self.readers.wait() {
-            if matches!(result, Ok(Ok(()))) {
-                let _ = self.take_back(Done { job, result });
-            } else {
-                self.slots.take_back(job.loan);
+            let result = match result {
+                Ok(Ok(())) => Ok(Ok(())),
+                _ => Ok(Err(Error::Cancelled)),
+            };
+            let _ = self.take_back(Done { job, result });
+        }
+    }
+
+    /// Gives up slots, and their memory, or takes some of those given up again, until all layers together have `slots`;
+    /// no more than there were in the beginning. A layer keeps its most valuable experts; without any slot it has
+    /// only [`ExpertStore::sweep`].
+    pub fn resize(&mut self, slots: usize) {
+        let slots = slots.min(self.slots.capacity());
+        if slots == self.slots.slots() {
+            return;
+        }
+        self.settle();
+        let layers = self.layers.len();
+        for layer in 0..layers {
+            self.keep_best(layer, slots_of(slots, layers, layer));
+        }
+        if self.slots.resize(slots) {
+            let slots = self.slots.slots();
+            for (number, layer) in self.layers.iter_mut().enumerate() {
+                let slots = slots_of(slots, layers, number);
+                layer.held.resize(slots, None);
+                layer.coming.resize(slots, None);
+                layer.ahead.resize(slots, false);
             }
         }
     }
 
-    /// Gives up slots until all layers together have `slots` (at least one each), and their memory. More are never
-    /// made.
-    pub fn shrink(&mut self, slots: usize) {
-        let slots = slots.max(self.layers.len());
-        if slots >= self.slots.slots() {
-            return;
-        }
-        self.settle();
-        if self.slots.shrink(slots) {
-            let layers = self.layers.len();
-            for (number, layer) in self.layers.iter_mut().enumerate() {
-                layer.held.truncate(slots_of(slots, layers, number));
+    /// Moves the most valuable experts of a layer into its first `slots` slots.
+    fn keep_best(&mut self, layer: usize, slots: usize) {
+        let Layer { held, uses, .. } = &mut self.layers[layer];
+        let Some((first, rest)) = held.split_at_mut_checked(slots) else { return };
+        let value = |held: &Option<usize>| held.map(|expert| uses.rank(expert));
+        let mut order: Vec<usize> = (0..rest.len()).filter(|&at| rest[at].is_some()).collect();
+        order.sort_by_key(|&at| std::cmp::Reverse(value(&rest[at])));
+        for at in order {
+            let Some(worst) = (0..first.len()).min_by_key(|&slot| value(&first[slot])) else { return };
+            if value(&first[worst]) >= value(&rest[at]) {
+                return;
             }
+            self.slots.copy(layer, slots + at, worst);
+            first[worst] = rest[at].take();
         }
     }
 

@@ -13,6 +13,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Where a blob goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A slot of its layer.
+    Slot(usize),
+    /// A transit buffer.
+    Transit(usize),
+}
+
 /// A blob to be read.
 #[derive(Debug)]
 pub struct Job {
@@ -20,8 +29,8 @@ pub struct Job {
     pub layer: usize,
     /// The expert.
     pub expert: usize,
-    /// The slot of the layer that it goes to.
-    pub slot: usize,
+    /// Where it goes.
+    pub place: Place,
     /// The right to fill it.
     pub loan: Loan,
 }
@@ -212,7 +221,7 @@ mod tests {
     }
 
     fn job(pool: &mut SlotPool, expert: usize) -> Job {
-        Job { layer: 0, expert, slot: expert, loan: pool.lend(0, expert).unwrap() }
+        Job { layer: 0, expert, place: Place::Slot(expert), loan: pool.lend(0, expert).unwrap() }
     }
 
     #[test]

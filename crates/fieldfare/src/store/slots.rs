@@ -2,7 +2,8 @@
 //!
 //! Packing matters: reads into 4 KiB pages run at half the rate of reads into huge ones, and rounding every slot up
 //! to 2 MiB would waste a fifth of the memory. Slots lie by rank (the first slot of every layer, then the second …),
-//! so that all layers can give up their last ones by cutting off the end, when the KV cache needs the memory.
+//! so that all layers can give up their last ones by cutting off the end, when the KV cache or a prompt needs the
+//! memory, and take them again, empty, when it does not.
 //!
 //! A slot is filled by whoever holds its [`Loan`], on any thread; until the loan is back the pool lends the slot to
 //! nobody else.
@@ -19,6 +20,8 @@ pub struct SlotPool {
     memory: Arc<Pages>,
     layers: usize,
     slots: usize,
+    /// As many as the memory was made for.
+    capacity: usize,
     stride: usize,
     /// By slot of the pool: lent to be filled.
     lent: Vec<bool>,
@@ -52,7 +55,18 @@ impl SlotPool {
         let memory = Pages::new(bytes).map_err(|error| {
             Error::bad("expert-cache-slots", format!("cannot have {bytes} bytes for {slots} slots: {error}"))
         })?;
-        Ok(Self { memory: Arc::new(memory), layers: layers.max(1), slots, stride, lent: vec![false; slots] })
+        let (memory, lent) = (Arc::new(memory), vec![false; slots]);
+        Ok(Self { memory, layers: layers.max(1), slots, capacity: slots, stride, lent })
+    }
+
+    /// Slots of all layers at most.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bytes of a slot.
+    pub fn stride(&self) -> usize {
+        self.stride
     }
 
     /// Slots of one layer.
@@ -97,18 +111,30 @@ impl SlotPool {
         }
     }
 
-    /// Gives up the slots beyond the first `slots` and their memory. False if some are lent: then nothing is done.
-    pub fn shrink(&mut self, slots: usize) -> bool {
-        if slots >= self.slots {
-            return true;
+    /// Gives up the slots beyond the first `slots` and their memory, or takes some of those given up again; no more than
+    /// there were in the beginning. False if slots to give up may be lent: then nothing is done.
+    pub fn resize(&mut self, slots: usize) -> bool {
+        let slots = slots.min(self.capacity);
+        if slots < self.slots {
+            // No loan is out, or it would share the memory.
+            let Some(memory) = Arc::get_mut(&mut self.memory) else { return false };
+            memory.release(slots * self.stride);
         }
-        let from = slots * self.stride;
-        // No loan is out, or it would share the memory.
-        let Some(memory) = Arc::get_mut(&mut self.memory) else { return false };
-        memory.release(from);
         self.slots = slots;
-        self.lent.truncate(slots);
+        self.lent.resize(slots, false);
         true
+    }
+
+    /// Copies what slot `from` of a layer holds to slot `to`. Nothing is done if either is lent.
+    pub fn copy(&mut self, layer: usize, from: usize, to: usize) {
+        if from == to || self.get(layer, from).is_none() {
+            return;
+        }
+        let Some(mut loan) = self.lend(layer, to) else { return };
+        if let Some(bytes) = self.get(layer, from) {
+            loan.bytes().copy_from_slice(bytes);
+        }
+        self.take_back(loan);
     }
 
     /// Bytes of the pool.
@@ -143,14 +169,19 @@ mod tests {
             }
         });
         assert!(pool.lend(1, 2).is_none() && pool.get(1, 2).is_none());
-        assert!(!pool.shrink(4), "not while slots are lent");
+        assert!(!pool.resize(4), "not while slots are lent");
         loans.into_iter().for_each(|loan| pool.take_back(loan));
         for (value, &(layer, slot)) in places.iter().enumerate() {
             assert!(pool.get(layer, slot).unwrap().iter().all(|&byte| usize::from(byte) == value));
         }
-        assert!(pool.shrink(4) && pool.shrink(100));
+        assert!(pool.resize(4));
         assert_eq!((pool.slots(), pool.bytes(), pool.slots_of(0), pool.slots_of(2)), (4, 256, 2, 1));
         assert!(pool.get(0, 1).unwrap().iter().all(|&byte| byte == 1), "what stays keeps its bytes");
+        assert!(pool.resize(100));
+        assert_eq!((pool.slots(), pool.bytes()), (8, 512), "no more than there were");
+        pool.copy(0, 1, 2);
+        assert!(pool.get(0, 2).unwrap().iter().all(|&byte| byte == 1));
+        assert!(pool.resize(0) && pool.resize(8));
     }
 
     #[test]

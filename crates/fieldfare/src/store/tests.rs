@@ -4,8 +4,8 @@ use super::*;
 use std::sync::{Arc, Mutex};
 
 /// Fills a blob with a value of its layer and expert; refuses the reads that `fail` names.
-struct Filler {
-    fail: Arc<Mutex<Vec<usize>>>,
+pub(super) struct Filler {
+    pub(super) fail: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Reader for Filler {
@@ -69,10 +69,12 @@ fn the_same_is_delivered_with_any_slots_and_readers_and_after_giving_some_up() {
         let (mut store, _) = store_of(slots, readers);
         for round in 0..8 {
             if round == 4 {
-                store.shrink(slots / 2);
+                store.resize((slots / 2).max(2));
                 assert_eq!(store.slots(), (slots / 2).max(2));
-                store.shrink(16);
-                assert_eq!(store.slots(), (slots / 2).max(2), "given up for good");
+            }
+            if round == 6 {
+                store.resize(16);
+                assert_eq!(store.slots(), slots, "as many as there were");
             }
             for layer in 0..2 {
                 let all: Vec<usize> = (0..8).map(|i| (i * 3 + round) % 8).collect();
@@ -119,6 +121,31 @@ fn hits_are_delivered_while_a_read_is_on_its_way() {
 }
 
 #[test]
+fn what_was_begun_is_read_before_it_is_finished_or_dropped() {
+    let (mut store, fail) = store(4);
+    fetch(&mut store, 0, &[0, 1]).unwrap();
+    store.begin(0, &[1, 2, 3]).unwrap();
+    let mut seen = Vec::new();
+    store
+        .finish(&mut |expert, _| {
+            seen.push(expert);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(seen[0], 1, "the hit first");
+    assert_eq!((seen.len(), store.stats().misses, store.stats().hits), (3, 4, 1));
+    // Nothing is left to finish, and a request that nobody finishes does no harm.
+    store.finish(&mut |_, _| panic!("there is no request")).unwrap();
+    store.begin(0, &[4, 5, 6, 7]).unwrap();
+    assert_eq!(fetch(&mut store, 1, &[4]).unwrap(), [4]);
+    *fail.lock().unwrap() = vec![2];
+    store.begin(1, &[2]).unwrap();
+    fail.lock().unwrap().clear();
+    assert!(store.begin(2, &[0]).is_err());
+    assert_eq!(fetch(&mut store, 0, &[4, 5, 6, 7]).unwrap().len(), 4);
+}
+
+#[test]
 fn a_panic_of_the_caller_or_the_reader_leaves_a_store_that_works() {
     let (mut store, fail) = store(3);
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -155,6 +182,24 @@ fn an_error_of_the_caller_ends_the_request() {
     assert!(matches!(result, Err(Error::Cancelled)));
     assert_eq!(calls, 1);
     assert_eq!(fetch(&mut store, 1, &[1, 2]).unwrap(), [1, 2]);
+}
+
+#[test]
+fn what_is_worth_most_stays_when_slots_are_given_up() {
+    let (mut store, _) = store(5);
+    for expert in [6, 2, 4, 0, 1] {
+        fetch(&mut store, 0, &[expert]).unwrap();
+    }
+    fetch(&mut store, 0, &[2, 4]).unwrap();
+    store.resize(5); // three for the first layer, two for the second
+    let misses = store.stats().misses;
+    fetch(&mut store, 0, &[1, 2, 4]).unwrap();
+    assert_eq!(store.stats().misses, misses);
+    store.resize(10);
+    fetch(&mut store, 0, &[0, 1, 2, 4, 6]).unwrap();
+    assert_eq!(store.stats().misses, misses + 2, "the others are read again");
+    fetch(&mut store, 0, &[0, 1, 2, 4, 6]).unwrap();
+    assert_eq!(store.stats().misses, misses + 2);
 }
 
 #[test]

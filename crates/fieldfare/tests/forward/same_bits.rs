@@ -61,7 +61,8 @@ fn slots_given_up_to_a_growing_cache() {
         let shared = prepared.kv_bytes(600) + (layers as u64 + 3) * stride;
         let slots = usize::try_from((shared - prepared.kv_bytes(1)) / stride).unwrap();
         assert!(slots > layers + 3 && slots < 16 * layers, "{slots}");
-        let memory = Memory { slots, shared_bytes: Some(shared), copy_core: core, reads };
+        let pass_tokens = 50;
+        let memory = Memory { slots, shared_bytes: Some(shared), pass_tokens, copy_core: core, reads };
         let mut runner = prepared.run(memory).unwrap();
         assert_eq!(runner.stats().slots, slots);
         assert_same(

@@ -11,6 +11,12 @@ fn large_kv(context: usize) -> u64 {
     25 * pages(context.min(1024)) * 8 * 256 * 4 + 5 * pages(context) * 2 * 512 * 4
 }
 
+/// A pass of the large model: 26 KB a token and buffers for 8 or 16 experts.
+fn large_pass(tokens: usize) -> u64 {
+    let experts = if tokens >= 512 { 16 } else { 8 };
+    if tokens > 1 { tokens as u64 * 25_600 + experts * 3_358_720 } else { 0 }
+}
+
 fn large() -> Sizes<'static> {
     Sizes {
         core: 1_354_987_008,
@@ -19,6 +25,7 @@ fn large() -> Sizes<'static> {
         experts: 128,
         kv: &large_kv,
         scratch: 24_000_000,
+        pass: &large_pass,
         process: 64_000_000,
     }
 }
@@ -28,6 +35,7 @@ fn request(bytes: u64) -> Request {
         limit: Some(Limit { bytes, origin: Origin::Given }),
         free: Some(u64::MAX),
         max_context: 4096,
+        pass_tokens: 4096,
         slots_per_layer: None,
         reads: None,
         core: None,
@@ -48,7 +56,8 @@ fn the_large_model_in_two_gibibytes() {
         "{line}"
     );
     assert!(line.contains(" of 128 a layer (about 34 % hits), direct reads"), "{line}");
-    assert_eq!(plan.lines().len(), 7);
+    assert!(line.ends_with(", prompts by 4096 tokens"), "{line}");
+    assert_eq!(plan.lines().len(), 8);
 }
 
 #[test]
@@ -57,7 +66,7 @@ fn more_memory_ends_in_all_resident() {
     assert_eq!((plan.slots, plan.slots_full, plan.shared_bytes), (LAYERS * 128, LAYERS * 128, None));
     assert_eq!(plan.core, Core::Copied);
     assert_eq!(plan.slots_beside(u64::MAX), plan.slots);
-    assert!(plan.full_bytes() < 16 << 30);
+    assert!(plan.full_bytes() < 16 << 30 && plan.full_bytes() > 14_400_000_000 + plan.pass_bytes);
     assert_eq!(plan.reads, Reads::Direct, "a given limit leaves nothing to the page cache");
     let free = Limit { bytes: 16 << 30, origin: Origin::Free };
     let found =
@@ -78,7 +87,7 @@ fn too_little_says_what_is_needed() {
     let error = plan(&large(), &fixed).unwrap_err().to_string();
     assert_eq!(
         error,
-        "expert-cache-slots: 16 in each layer need 3349 MB at 4096 tokens of context, 1700 MB are given"
+        "expert-cache-slots: 16 in each layer need 3377 MB at 4096 tokens of context, 1700 MB are given"
     );
     for slots in [0, 129] {
         let error = plan(&large(), &Request { slots_per_layer: Some(slots), ..fixed }).unwrap_err();
@@ -100,6 +109,23 @@ fn fixed_slots_stay_and_leave_the_mapped_core_to_the_system() {
 }
 
 #[test]
+fn passes_are_as_long_as_the_limit_allows() {
+    let tokens = |bytes, slots_per_layer, elastic| {
+        let request = Request { slots_per_layer, elastic, max_context: 1 << 14, ..request(bytes) };
+        plan(&large(), &request).unwrap().pass_tokens
+    };
+    let least = least(&large(), &Request { max_context: 1 << 14, ..request(0) });
+    // The slots lend what they have: at the least 100 MB, which are 46 MB beside the buffers.
+    assert_eq!(tokens(least, None, true), 1836);
+    assert_eq!(tokens(least + 100_000_000, None, true), 4096);
+    assert_eq!(tokens(least + 27_700_000, Some(1), true), 32);
+    assert_eq!(tokens(least + 27_700_000, None, false), 32);
+    assert_eq!(tokens(least + 800_000_000, None, false), 4096);
+    let short = Request { pass_tokens: 1, ..request(2 << 30) };
+    assert_eq!(plan(&large(), &short).unwrap().pass_bytes, 0);
+}
+
+#[test]
 fn the_expected_hits_rise() {
     let hits: Vec<f64> = (0..=128).filter_map(|slots| expected_hits(slots, 128)).collect();
     assert_eq!((hits.len(), hits[0], hits[128]), (129, 0.0, 1.0));
@@ -108,9 +134,15 @@ fn the_expected_hits_rise() {
 }
 
 /// Any model, small enough to count in.
-fn sizes(numbers: [u64; 4], layers: usize, experts: usize, kv: &dyn Fn(usize) -> u64) -> Sizes<'_> {
+fn sizes<'a>(
+    numbers: [u64; 4],
+    layers: usize,
+    experts: usize,
+    kv: &'a dyn Fn(usize) -> u64,
+    pass: &'a dyn Fn(usize) -> u64,
+) -> Sizes<'a> {
     let [core, stride, scratch, process] = numbers;
-    Sizes { core, stride, layers, experts, kv, scratch, process }
+    Sizes { core, stride, layers, experts, kv, scratch, pass, process }
 }
 
 proptest! {
@@ -126,11 +158,15 @@ proptest! {
         more in 0u64..5_000,
         elastic: bool,
         fixed in prop::option::of(1usize..20),
+        (pass_tokens, pass_row, pass_base) in (1usize..400, 0u64..30, 0u64..3_000),
     ) {
         let kv = |tokens: usize| (tokens.div_ceil(page) * page) as u64 * row;
-        let sizes = sizes(numbers, layers, experts, &kv);
+        let pass = |tokens: usize| if tokens > 1 { tokens as u64 * pass_row + pass_base } else { 0 };
+        let sizes = sizes(numbers, layers, experts, &kv, &pass);
         let slots_per_layer = fixed.map(|slots| slots.min(experts));
-        let ask = |bytes| Request { max_context: context, elastic, slots_per_layer, ..request(bytes) };
+        let ask = |bytes| {
+            Request { max_context: context, pass_tokens, elastic, slots_per_layer, ..request(bytes) }
+        };
         let least = least(&sizes, &ask(0));
         // The minimum is exact.
         prop_assert!(plan(&sizes, &ask(least)).is_ok());
@@ -149,20 +185,28 @@ proptest! {
                 prop_assert_eq!(held, smaller.slots);
             }
         }
+        // A pass beside a full context, with what the slots lend.
+        prop_assert!(smaller.pass_tokens >= 1 && smaller.pass_tokens <= pass_tokens.min(context));
+        prop_assert_eq!(smaller.pass_bytes, pass(smaller.pass_tokens));
+        let lent = smaller.shared_bytes.map_or(0, |_| smaller.pass_bytes);
+        let slots = smaller.slots_beside(kv(context) + lent);
+        prop_assert!(smaller.bytes(kv(context) + lent, slots) <= least + extra);
         prop_assert_eq!(smaller.slots_beside(kv(1)), smaller.slots);
         prop_assert_eq!(smaller.slots_beside(kv(context)), smaller.slots_full);
         // Nothing that would have held one more slot is left unused.
         if slots_per_layer.is_none() && smaller.slots_full < layers * experts {
-            prop_assert!(smaller.full_bytes() + sizes.stride > least + extra);
+            let pass = if elastic { smaller.pass_bytes } else { 0 };
+            prop_assert!(smaller.full_bytes() + pass + sizes.stride > least + extra);
         }
     }
 
     #[test]
     fn no_size_overflows(
-        numbers: [u64; 4], layers: usize, experts: usize, context in 1usize.., limit: u64, row: u64,
+        numbers: [u64; 4], layers: usize, experts: usize, context in 1usize.., limit: u64, row: u64, pass_tokens: usize,
     ) {
         let kv = |tokens: usize| (tokens as u64).saturating_mul(row);
-        let _ = plan(&sizes(numbers, layers, experts, &kv), &Request { max_context: context, ..request(limit) })
+        let request = Request { max_context: context, pass_tokens, ..request(limit) };
+        let _ = plan(&sizes(numbers, layers, experts, &kv, &kv), &request)
             .map(|plan| (plan.to_string(), plan.lines()));
     }
 }

@@ -1,0 +1,336 @@
+//! A whole prompt's way through a layer: every expert wanted is lent once, in ascending order, and read at most once.
+//!
+//! Blobs come from the layer's slots, are read into slots that they will stay in, or pass through a few *transit*
+//! buffers, which all layers share and which exist only while a prompt is read. The counts of the prompt are known when
+//! a sweep begins, so is what the slots are to hold after it: the most valuable of what they hold and of what passes by.
+//! An expert that stays goes straight into a slot whose own expert has had its turn or none; if there is none yet, it
+//! waits in its transit buffer until one is. When all reads of a layer have been given, the first ones of the next
+//! layer follow, into empty slots and what is free of the buffers, and go on under whatever is computed in between.
+
+use super::readers::{Job, Place};
+use super::slots::{Loan, SlotPool};
+use super::{ExpertStore, Layer};
+use crate::{Error, Result};
+
+/// Buffers that experts pass through.
+pub(super) struct Transit {
+    pool: SlotPool,
+    /// Layer and expert that each buffer holds or waits for.
+    holds: Vec<Option<(usize, usize)>>,
+}
+
+impl Transit {
+    /// Notes how a read into a buffer ended.
+    pub(super) fn take_back(&mut self, buffer: usize, loan: Loan, good: bool) {
+        self.pool.take_back(loan);
+        if !good && let Some(holds) = self.holds.get_mut(buffer) {
+            *holds = None;
+        }
+    }
+
+    fn is_ready(&self, buffer: usize) -> bool {
+        self.pool.get(0, buffer).is_some()
+    }
+
+    fn find(&self, layer: usize, expert: usize) -> Option<usize> {
+        self.holds.iter().position(|&holds| holds == Some((layer, expert)))
+    }
+}
+
+/// One sweep.
+struct Sweep {
+    layer: usize,
+    next: Option<usize>,
+    /// By expert: it is wanted and had no turn yet.
+    due: Vec<bool>,
+    /// By expert: it is in a slot when the sweep is over.
+    stays: Vec<bool>,
+    /// Experts that had their turn and wait in their buffers for a slot.
+    waiting: Vec<usize>,
+    /// Everything wanted is held or being read.
+    all_asked: bool,
+}
+
+impl ExpertStore {
+    /// Makes `buffers` transit buffers (at least one) for the sweeps to come, empty.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] if the system has no such memory.
+    pub fn open_transit(&mut self, buffers: usize) -> Result<()> {
+        self.close_transit();
+        let pool = SlotPool::new(1, buffers.max(1), self.slots.stride())?;
+        self.transit = Some(Transit { holds: vec![None; pool.slots()], pool });
+        Ok(())
+    }
+
+    /// Gives the memory of the transit buffers back.
+    pub fn close_transit(&mut self) {
+        if self.transit.is_some() {
+            self.settle();
+            self.transit = None;
+        }
+        for layer in &mut self.layers {
+            layer.ahead.fill(false);
+        }
+    }
+
+    /// Has the first experts of `layer` read that are not held, as far as there are empty slots of the layer and
+    /// transit buffers: for prompts so long that nearly all are going to be wanted.
+    pub fn read_ahead(&mut self, layer: usize) {
+        if layer < self.layers.len() {
+            self.ask_next(layer, None);
+        }
+    }
+
+    /// Lends the blob of every expert in `wanted` (ascending) to `each`, once, in that order, and leaves the most
+    /// valuable ones in the slots. When all of them are on their way, reads for the layer `next` begin.
+    ///
+    /// # Errors
+    /// Those of the reader and of `each`; the store stays usable.
+    pub fn sweep(
+        &mut self,
+        layer: usize,
+        wanted: &[usize],
+        next: Option<usize>,
+        each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (layers, experts) = (self.layers.len(), self.experts);
+        if layer >= layers
+            || wanted.iter().any(|&expert| expert >= experts)
+            || !wanted.is_sorted_by(|a, b| a < b)
+        {
+            let reason = format!("{layer} of {layers}: {wanted:?} are no experts in ascending order");
+            return Err(Error::bad("layer", reason));
+        }
+        self.request = None;
+        if self.transit.is_none() && self.layers[layer].held.len() < experts {
+            self.open_transit(1)?;
+        }
+        let mut sweep = self.begin_sweep(layer, wanted, next.filter(|&next| next < layers));
+        let result = self.run_sweep(&mut sweep, wanted, each);
+        if result.is_err() {
+            self.settle();
+        }
+        result
+    }
+
+    fn begin_sweep(&mut self, layer: usize, wanted: &[usize], next: Option<usize>) -> Sweep {
+        let mut due = vec![false; self.experts];
+        for &expert in wanted {
+            due[expert] = true;
+        }
+        let Layer { held, coming, ahead, uses } = &mut self.layers[layer];
+        let mut candidates = due.clone();
+        for (slot, &expert) in held.iter().enumerate() {
+            let Some(expert) = expert else { continue };
+            self.stats.hits += u64::from(due[expert] && !ahead[slot]);
+            candidates[expert] = true;
+        }
+        for expert in coming.iter().flatten() {
+            candidates[*expert] = true;
+        }
+        ahead.fill(false);
+        let mut order: Vec<usize> = (0..self.experts).filter(|&expert| candidates[expert]).collect();
+        order.sort_by_key(|&expert| std::cmp::Reverse(uses.rank(expert)));
+        let mut stays = vec![false; self.experts];
+        for &expert in order.iter().take(held.len()) {
+            stays[expert] = true;
+        }
+        Sweep { layer, next, due, stays, waiting: Vec::new(), all_asked: false }
+    }
+
+    fn run_sweep(
+        &mut self,
+        sweep: &mut Sweep,
+        wanted: &[usize],
+        each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let layer = sweep.layer;
+        for (at, &expert) in wanted.iter().enumerate() {
+            let place = loop {
+                self.ask_wanted(sweep, &wanted[at..]);
+                if sweep.all_asked
+                    && let Some(next) = sweep.next
+                {
+                    self.ask_next(next, Some(sweep));
+                }
+                if let Some(place) = self.ready(layer, expert) {
+                    break place;
+                }
+                // The expert whose turn it is was asked for before all that follow, and those that wait for a slot never
+                // take the last buffer: it is on its way. Only a sweep that broke off leaves buffers full of others.
+                match self.readers.wait() {
+                    Some(done) => self.take_back(done)?,
+                    None => self.empty_transit(sweep),
+                }
+            };
+            let blob = match place {
+                Place::Slot(slot) => self.slots.get(layer, slot),
+                Place::Transit(buffer) => self.transit.as_ref().and_then(|t| t.pool.get(0, buffer)),
+            };
+            each(expert, blob.expect("what is ready is not lent"))?;
+            sweep.due[expert] = false;
+            if let Place::Transit(buffer) = place {
+                self.leave_transit(sweep, expert, buffer);
+            }
+            self.place_waiting(sweep);
+        }
+        // A slot may still be filled ahead with something that nobody wanted.
+        while !sweep.waiting.is_empty()
+            && let Some(done) = self.readers.wait()
+        {
+            self.take_back(done)?;
+            self.place_waiting(sweep);
+        }
+        Ok(())
+    }
+
+    /// Forgets what the buffers hold but for what waits for a slot.
+    fn empty_transit(&mut self, sweep: &Sweep) {
+        let Some(transit) = &mut self.transit else { return };
+        for holds in &mut transit.holds {
+            let waits = |(layer, expert)| layer == sweep.layer && sweep.waiting.contains(&expert);
+            *holds = holds.filter(|&held| waits(held));
+        }
+    }
+
+    /// Where an expert is, once it is there.
+    fn ready(&self, layer: usize, expert: usize) -> Option<Place> {
+        if let Some(slot) = self.layers[layer].held.iter().position(|&held| held == Some(expert)) {
+            return Some(Place::Slot(slot));
+        }
+        let transit = self.transit.as_ref()?;
+        let buffer = transit.find(layer, expert).filter(|&buffer| transit.is_ready(buffer))?;
+        Some(Place::Transit(buffer))
+    }
+
+    /// Whether an expert is held or being read.
+    fn is_placed(&self, layer: usize, expert: usize) -> bool {
+        let Layer { held, coming, .. } = &self.layers[layer];
+        held.contains(&Some(expert))
+            || coming.contains(&Some(expert))
+            || self.transit.as_ref().is_some_and(|transit| transit.find(layer, expert).is_some())
+    }
+
+    /// Gives the readers what is still wanted, in order, as far as there are places.
+    fn ask_wanted(&mut self, sweep: &mut Sweep, wanted: &[usize]) {
+        if sweep.all_asked {
+            return;
+        }
+        let mut buffers_left = true;
+        sweep.all_asked = true;
+        for &expert in wanted {
+            if self.is_placed(sweep.layer, expert) {
+                continue;
+            }
+            if sweep.stays[expert]
+                && let Some(slot) = self.free_slot(sweep)
+                && self.read_into_slot(sweep.layer, expert, slot)
+            {
+                continue;
+            }
+            buffers_left = buffers_left && self.read_into_transit(sweep.layer, expert, Some(sweep));
+            if !buffers_left {
+                sweep.all_asked = false;
+            }
+        }
+    }
+
+    /// Gives the readers the first experts of `layer` that are not held, as far as there are places.
+    fn ask_next(&mut self, layer: usize, sweep: Option<&Sweep>) {
+        for expert in 0..self.experts {
+            if self.is_placed(layer, expert) {
+                continue;
+            }
+            let Layer { held, coming, .. } = &self.layers[layer];
+            let empty = (0..held.len()).find(|&slot| held[slot].is_none() && coming[slot].is_none());
+            if let Some(slot) = empty
+                && self.read_into_slot(layer, expert, slot)
+            {
+                self.layers[layer].ahead[slot] = true;
+            } else if !self.read_into_transit(layer, expert, sweep) {
+                return;
+            }
+        }
+    }
+
+    /// A slot of the sweep's layer whose expert does not stay and is not due, empty ones first.
+    fn free_slot(&self, sweep: &Sweep) -> Option<usize> {
+        let Layer { held, coming, .. } = &self.layers[sweep.layer];
+        let free = |slot: &usize| {
+            coming[*slot].is_none()
+                && held[*slot].is_none_or(|expert| !sweep.stays[expert] && !sweep.due[expert])
+        };
+        (0..held.len()).filter(free).min_by_key(|&slot| held[slot].is_some())
+    }
+
+    /// Has `expert` read into a transit buffer: an empty one, or one with something that nobody wants any more.
+    fn read_into_transit(&mut self, layer: usize, expert: usize, sweep: Option<&Sweep>) -> bool {
+        let Some(transit) = &mut self.transit else { return false };
+        let is_free = |buffer: &usize| match (transit.holds[*buffer], sweep) {
+            (None, _) => true,
+            (Some(_), _) if !transit.is_ready(*buffer) => false,
+            (Some((of, held)), Some(sweep)) if of == sweep.layer => {
+                !sweep.due[held] && !sweep.waiting.contains(&held)
+            }
+            // What was read ahead gives way to the layer at hand alone.
+            (Some((of, _)), Some(sweep)) => layer == sweep.layer || Some(of) != sweep.next,
+            (Some((of, _)), None) => of != layer,
+        };
+        let Some(buffer) = (0..transit.holds.len()).find(is_free) else { return false };
+        let Some(loan) = transit.pool.lend(0, buffer) else { return false };
+        transit.holds[buffer] = Some((layer, expert));
+        self.readers.submit(Job { layer, expert, place: Place::Transit(buffer), loan });
+        true
+    }
+
+    /// An expert had its turn in a buffer: it is dropped, or stays there until there is a slot for it.
+    fn leave_transit(&mut self, sweep: &mut Sweep, expert: usize, buffer: usize) {
+        let Some(transit) = &self.transit else { return };
+        // Two buffers, or the only one, are left to what is still to come.
+        let may_wait = sweep.waiting.len() + 2 < transit.holds.len();
+        let goes_now = sweep.stays[expert] && {
+            let free = self.free_slot(sweep);
+            free.is_some_and(|slot| self.move_to_slot(sweep.layer, expert, buffer, slot))
+        };
+        if goes_now {
+            return;
+        }
+        if sweep.stays[expert] && may_wait {
+            sweep.waiting.push(expert);
+        } else if let Some(transit) = &mut self.transit {
+            sweep.stays[expert] = false;
+            transit.holds[buffer] = None;
+        }
+    }
+
+    /// Moves what waits into slots that have become free.
+    fn place_waiting(&mut self, sweep: &mut Sweep) {
+        while let Some(&expert) = sweep.waiting.last() {
+            let buffer = self.transit.as_ref().and_then(|transit| transit.find(sweep.layer, expert));
+            let (Some(buffer), Some(slot)) = (buffer, self.free_slot(sweep)) else { return };
+            if !self.move_to_slot(sweep.layer, expert, buffer, slot) {
+                return;
+            }
+            sweep.waiting.pop();
+        }
+    }
+
+    /// Copies a blob from a transit buffer into a slot and frees the buffer.
+    fn move_to_slot(&mut self, layer: usize, expert: usize, buffer: usize, slot: usize) -> bool {
+        let Some(transit) = &mut self.transit else { return false };
+        let Some(mut loan) = self.slots.lend(layer, slot) else { return false };
+        let blob = transit.pool.get(0, buffer);
+        if let Some(blob) = blob {
+            loan.bytes().copy_from_slice(blob);
+            transit.holds[buffer] = None;
+            self.layers[layer].held[slot] = Some(expert);
+        }
+        let moved = blob.is_some();
+        self.slots.take_back(loan);
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests;
