@@ -1,12 +1,12 @@
 //! The forward pass: embedding, then every layer, for one or many tokens alike. Decode is a pass of one row.
 
-use super::Probe;
 use super::attention;
 use super::config::Config;
 use super::kv_cache::KvCache;
 use super::moe;
 use super::scratch::Scratch;
 use super::weights::{Matrix, Weights};
+use super::{Probe, RouteOverride};
 use crate::store::ExpertStore;
 use crate::{Error, Result};
 use fieldfare_kernels::{Acts, Kernels, Planes, Pool, QuantMatrix};
@@ -26,6 +26,8 @@ pub(super) struct Pass<'a> {
     pub(super) planes: Option<Planes>,
     /// Who is looking.
     pub(super) probe: Option<&'a mut (dyn Probe + 'static)>,
+    /// Who chooses the experts, if not the router.
+    pub(super) reroute: Option<&'a mut (dyn RouteOverride + 'static)>,
     /// Position of the first row.
     pub(super) first: usize,
     /// Rows of the pass.

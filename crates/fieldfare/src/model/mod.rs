@@ -13,6 +13,7 @@ mod moe;
 mod options;
 mod prepared;
 mod probe;
+mod reroute;
 mod runner;
 mod scratch;
 mod weights;
@@ -21,6 +22,7 @@ pub use config::{Config, LayerKind};
 pub use options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
 pub use prepared::Prepared;
 pub use probe::Probe;
+pub use reroute::RouteOverride;
 pub use runner::{Runner, RunnerStats};
 
 use crate::Result;

@@ -7,7 +7,7 @@ use super::options::RunnerOptions;
 use super::prepared::Prepared;
 use super::scratch::{HEAD_ROWS, Scratch};
 use super::weights::Weights;
-use super::{Forward, Probe, head};
+use super::{Forward, Probe, RouteOverride, head};
 use crate::format::ModelDir;
 use crate::store::{ExpertStore, Reads};
 use crate::{Error, Result};
@@ -73,6 +73,7 @@ pub struct Runner {
     store: ExpertStore,
     scratch: Scratch,
     probe: Option<Box<dyn Probe>>,
+    reroute: Option<Box<dyn RouteOverride>>,
     max_context: usize,
     /// Bytes that the cache and the slots may take together, where slots give way.
     shared_bytes: Option<u64>,
@@ -104,6 +105,7 @@ impl Runner {
             store,
             scratch,
             probe: None,
+            reroute: None,
             max_context: options.max_context,
             shared_bytes,
             position: 0,
@@ -124,6 +126,11 @@ impl Runner {
     /// Shows intermediates to `probe` from now on; the one before is returned.
     pub fn set_probe(&mut self, probe: Option<Box<dyn Probe>>) -> Option<Box<dyn Probe>> {
         std::mem::replace(&mut self.probe, probe)
+    }
+
+    /// Lets `reroute` choose the experts from now on, for measurements: what is computed is then no answer of the model.
+    pub fn set_reroute(&mut self, reroute: Option<Box<dyn RouteOverride>>) {
+        self.reroute = reroute;
     }
 
     /// What was done so far and what memory is taken, but for the huge pages.
@@ -196,6 +203,7 @@ impl Runner {
             pool: &self.pool,
             planes: self.planes,
             probe: self.probe.as_deref_mut(),
+            reroute: self.reroute.as_deref_mut(),
             first: self.position,
             rows: ids.len(),
         };
