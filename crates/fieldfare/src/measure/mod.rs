@@ -12,6 +12,8 @@ pub mod products;
 pub mod routing;
 pub mod traffic;
 
+pub use fieldfare_kernels::{Isa, Kernels, Planes, isas};
+
 /// The middle of some values (the mean of the two middle ones); `None` if there are none.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();

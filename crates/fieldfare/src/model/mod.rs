@@ -20,7 +20,7 @@ mod weights;
 
 pub use config::{Config, LayerKind};
 pub use options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
-pub use prepared::Prepared;
+pub use prepared::{Prepared, kernels};
 pub use probe::Probe;
 pub use reroute::RouteOverride;
 pub use runner::{Runner, RunnerStats};
