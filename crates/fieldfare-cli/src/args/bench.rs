@@ -38,6 +38,10 @@ pub struct BenchArgs {
     /// Drop the model's files from the page cache before each row, so that the first token is that of a cold start
     #[arg(long)]
     pub cold: bool,
+    /// Seconds for which each rate of the machine is measured at the start; less is less exact
+    #[arg(long, value_name = "S", default_value_t = 1.0, allow_negative_numbers = true,
+        value_parser = |text: &str| super::number(text, 0.01, 60.0))]
+    pub measure_seconds: f32,
     /// Draw tokens per second against memory into this file
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,

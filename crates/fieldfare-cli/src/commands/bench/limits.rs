@@ -14,13 +14,14 @@ use fieldfare::sys::{machine, memory};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Rounds of the first measurement, and the time of each sample in it: more than a second for all threads together.
-const ROUNDS: usize = 4;
-const FIRST: Duration = Duration::from_millis(150);
-/// Time of each sample between runs.
-const BETWEEN_MEMORY: Duration = Duration::from_millis(300);
-const BETWEEN_DISK: Duration = Duration::from_millis(200);
-const BETWEEN_PRODUCTS: Duration = Duration::from_millis(60);
+/// Rounds of the first measurement; the time asked for is shared among them.
+const ROUNDS: u32 = 4;
+/// Shares of that time that each sample between runs takes.
+const MEMORY: f64 = 0.3;
+const DISK: f64 = 0.2;
+const PRODUCTS: f64 = 0.06;
+/// Bytes of memory that are read, by each second asked for: a hasty measurement does not begin with filling a gigabyte.
+const BYTES_PER_SECOND: f64 = 1.1e9;
 
 /// What can be measured again.
 pub(super) struct Limits {
@@ -29,12 +30,10 @@ pub(super) struct Limits {
     products: ProductProbe,
     planes: Option<Planes>,
     depth: usize,
+    /// Time of the first measurement.
+    time: Duration,
     /// What the first measurement said.
     pub(super) first: First,
-    /// All samples of the memory's rate with all threads.
-    pub(super) memory_samples: Vec<f64>,
-    /// All samples of the disk's rate at the best depth.
-    pub(super) disk_samples: Vec<f64>,
 }
 
 /// The first measurement, in bytes or multiplications a second.
@@ -89,21 +88,24 @@ impl Limits {
         threads: usize,
         reads: Reads,
         precision: Precision,
+        time: Duration,
     ) -> Outcome<Self> {
         let bytes = usual_bytes(memory::room().free(), machine::largest_cache());
+        let bytes = bytes.min((BYTES_PER_SECOND * time.as_secs_f64()) as usize).max(64 << 20);
+        let sample = time / ROUNDS;
+        let half = ROUNDS as usize / 2;
         let mut memory = MemoryProbe::new(kernels, threads, bytes)?;
         let mut disk = DiskProbe::of_model(dir, reads)?;
         let mut products = ProductProbe::new(kernels, threads)?;
         // In two halves, so that each sees more than one mood of the machine.
-        let (mut by_threads, mut by_depth) =
-            (memory.by_threads(ROUNDS / 2, FIRST), disk.by_depth(ROUNDS / 2, FIRST)?);
-        let one = products.sample(Some(Planes::One), FIRST)?;
-        let two = products.sample(Some(Planes::Two), FIRST)?;
-        let float = products.sample(None, FIRST)?;
-        for ((_, all), (_, more)) in by_threads.iter_mut().zip(memory.by_threads(ROUNDS / 2, FIRST)) {
+        let (mut by_threads, mut by_depth) = (memory.by_threads(half, sample), disk.by_depth(half, sample)?);
+        let one = products.sample(Some(Planes::One), sample)?;
+        let two = products.sample(Some(Planes::Two), sample)?;
+        let float = products.sample(None, sample)?;
+        for ((_, all), (_, more)) in by_threads.iter_mut().zip(memory.by_threads(half, sample)) {
             all.extend(more);
         }
-        for ((_, all), (_, more)) in by_depth.iter_mut().zip(disk.by_depth(ROUNDS / 2, FIRST)?) {
+        for ((_, all), (_, more)) in by_depth.iter_mut().zip(disk.by_depth(half, sample)?) {
             all.extend(more);
         }
         let depth = by_depth
@@ -116,16 +118,15 @@ impl Limits {
             disk: rates(by_depth),
             disk_depth: depth,
             disk_mode: disk.mode(),
-            products_one_plane: one.max(products.sample(Some(Planes::One), FIRST)?),
-            products_two_planes: two.max(products.sample(Some(Planes::Two), FIRST)?),
-            products_f32: float.max(products.sample(None, FIRST)?),
+            products_one_plane: one.max(products.sample(Some(Planes::One), sample)?),
+            products_two_planes: two.max(products.sample(Some(Planes::Two), sample)?),
+            products_f32: float.max(products.sample(None, sample)?),
         };
         let planes = match precision {
             Precision::Default => Some(Planes::Two),
             Precision::Exact => None,
         };
-        let (memory_samples, disk_samples) = (Vec::new(), Vec::new());
-        Ok(Self { memory, disk, products, planes, depth, first, memory_samples, disk_samples })
+        Ok(Self { memory, disk, products, planes, depth, time, first })
     }
 
     /// Measures once more, briefly.
@@ -133,14 +134,11 @@ impl Limits {
     /// # Errors
     /// The disk cannot be read.
     pub(super) fn sample(&mut self) -> Outcome<Rates> {
-        let rates = Rates {
-            memory: self.memory.sample(BETWEEN_MEMORY),
-            disk: self.disk.sample(self.depth, BETWEEN_DISK)?,
-            products: self.products.sample(self.planes, BETWEEN_PRODUCTS)?,
-        };
-        self.memory_samples.push(rates.memory);
-        self.disk_samples.push(rates.disk);
-        Ok(rates)
+        Ok(Rates {
+            memory: self.memory.sample(self.time.mul_f64(MEMORY)),
+            disk: self.disk.sample(self.depth, self.time.mul_f64(DISK))?,
+            products: self.products.sample(self.planes, self.time.mul_f64(PRODUCTS))?,
+        })
     }
 }
 

@@ -15,6 +15,8 @@ mod spawn;
 mod table;
 mod text;
 
+pub(super) use report::{COMMIT, Machine};
+
 use crate::args::{BenchArgs, GroupArg, RoutingArg};
 use crate::commands::answer;
 use crate::failure::Failure;
@@ -22,7 +24,7 @@ use crate::ui::report::{count, note, span, statistics, warning};
 use crate::ui::style::Style;
 use crate::ui::{output, terminal};
 use crate::{Outcome, interrupt, locate};
-use fieldfare::engine::MemoryBudget;
+use fieldfare::engine::{self, EngineOptions, MemoryBudget};
 use fieldfare::format::{Integrity, ModelDir};
 use fieldfare::measure::traffic::Traffic;
 use fieldfare::model::{self, Precision};
@@ -72,7 +74,14 @@ pub fn run(args: &BenchArgs) -> Outcome {
     }
     let threads = options.threads.unwrap_or_else(machine::cores);
     let reads = options.reads.unwrap_or(Reads::Direct);
-    let limits = Limits::measure(&dir, model::kernels()?, threads, reads, options.precision)?;
+    let limits = Limits::measure(
+        &dir,
+        model::kernels()?,
+        threads,
+        reads,
+        options.precision,
+        Duration::from_secs_f32(args.measure_seconds),
+    )?;
     let mut bench =
         Bench { args, traffic: Traffic::of(&dir, element)?, dir: &dir, limits, max_context, routing, text };
     let rows = bench.rows()?;
@@ -147,6 +156,13 @@ impl Bench<'_> {
     }
 
     fn measure(&mut self, case: &mut Case, number: usize) -> Outcome<rows::Measured> {
+        // A budget that cannot work is refused with what would, not by the kernel's killing the process.
+        let memory = case.memory_bytes.map_or(MemoryBudget::Auto, MemoryBudget::Bytes);
+        let max_context = self.max_context;
+        engine::plan(
+            self.dir.path(),
+            &EngineOptions { memory, max_context, ..answer::tuned(&self.args.tuning) },
+        )?;
         let group = self.group(case.memory_bytes, number)?;
         let limit = case.memory_bytes.filter(|_| group.is_some());
         let spec = Spec {

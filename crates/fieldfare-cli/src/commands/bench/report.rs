@@ -3,12 +3,12 @@
 use super::limits::First;
 use super::rows::{Measured, Row};
 use super::{Bench, SYNTHETIC};
-use fieldfare::format::Layout;
+use fieldfare::format::{Layout, ModelDir};
 use fieldfare::sys::{machine, memory};
 use serde::Serialize;
 
 /// The commit that this program is built from, if it was built in its repository.
-pub(super) const COMMIT: Option<&str> = option_env!("FIELDFARE_COMMIT");
+pub(in crate::commands) const COMMIT: Option<&str> = option_env!("FIELDFARE_COMMIT");
 
 /// What ran where.
 #[derive(Debug, Serialize)]
@@ -43,22 +43,22 @@ pub(super) struct Whole<'a> {
 
 /// The machine.
 #[derive(Debug, Serialize)]
-pub(super) struct Machine {
+pub(in crate::commands) struct Machine {
     /// Its processor.
-    pub(super) processor: Option<String>,
+    pub(in crate::commands) processor: Option<String>,
     /// Its operating system.
-    pub(super) system: String,
+    pub(in crate::commands) system: String,
     /// Processors that this program may use.
-    pub(super) cores: usize,
+    pub(in crate::commands) cores: usize,
     /// Its memory.
-    pub(super) memory_bytes: Option<u64>,
+    pub(in crate::commands) memory_bytes: Option<u64>,
     /// When it gives huge pages.
-    pub(super) huge_pages: Option<String>,
+    pub(in crate::commands) huge_pages: Option<String>,
 }
 
 impl Machine {
     /// This one.
-    pub(super) fn here() -> Self {
+    pub(in crate::commands) fn here() -> Self {
         Self {
             processor: machine::processor(),
             system: machine::system(),
@@ -98,7 +98,7 @@ impl<'a> Report<'a> {
             machine,
             model: Model {
                 path: dir.path().to_string_lossy().into_owned(),
-                id: manifest.model_id.clone(),
+                id: name(dir),
                 synthetic: manifest.model_id.starts_with(SYNTHETIC),
                 layout: dir.layout(),
                 layers: manifest.arch.num_hidden_layers,
@@ -125,4 +125,9 @@ impl<'a> Report<'a> {
     pub(super) fn measured(&self) -> impl Iterator<Item = &Measured> {
         self.rows.iter().filter_map(|whole| whole.row.measured.as_ref())
     }
+}
+
+/// What the model is called.
+fn name(dir: &ModelDir) -> String {
+    if fieldfare_demo::is_demo(dir.path()) { "demo".to_owned() } else { dir.manifest().model_id.clone() }
 }
