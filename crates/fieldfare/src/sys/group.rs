@@ -50,7 +50,13 @@ impl MemoryGroup {
 
     fn create_below(parent: &Path, version: Version, name: &str, bytes: u64) -> io::Result<Self> {
         let path = parent.join(name);
-        fs::create_dir(&path)?;
+        if let Err(error) = fs::create_dir(&path) {
+            // Left by a process of that name that was killed, or in use: then it cannot be removed.
+            if error.kind() != io::ErrorKind::AlreadyExists || fs::remove_dir(&path).is_err() {
+                return Err(error);
+            }
+            fs::create_dir(&path)?;
+        }
         // From here on a failure removes it again.
         let group = Self { path, version };
         fs::write(group.path.join(version.limit), bytes.to_string())?;

@@ -1,7 +1,7 @@
 //! The process of one row: opens the model within its budget, feeds the tokens once to warm up, then once for each run
 //! that it is asked for, and tells the times.
 
-use super::protocol::{End, Run, Spec, Told};
+use super::protocol::{End, ReadsIn, Run, Spec, Told};
 use crate::args::{BenchArgs, RoutingArg};
 use crate::commands::answer;
 use crate::failure::Failure;
@@ -73,7 +73,7 @@ fn measure(args: &BenchArgs, spec: &Spec, line: &mut dyn FnMut() -> Option<Strin
     tell(&Told::First { preparing_seconds, expert_bytes, experts_used: used.count() })?;
     runner.set_probe(None);
     decode(runner, rest)?;
-    tell(&Told::Warm)?;
+    tell(&Told::Warm { reads: reads(runner) })?;
     while let Some("go") = line().as_deref() {
         tell(&Told::Run(one_run(runner, prompt, rest)?))?;
     }
@@ -85,12 +85,16 @@ fn measure(args: &BenchArgs, spec: &Spec, line: &mut dyn FnMut() -> Option<Strin
         layers: plan.layers,
         huge_page_share: huge.map(|huge| huge as f64 / slots_in.max(1) as f64),
         peak_rss_bytes: memory::process().peak_rss,
-        reads: stats.reads.unwrap_or(Reads::Buffered).into(),
+        reads: reads(runner),
         threads: stats.threads,
         isa: model::kernels()?.isa().to_string(),
         limit_bytes: plan.limit_bytes,
         plan: super::protocol::plan(&plan),
     })))
+}
+
+fn reads(runner: &Runner) -> ReadsIn {
+    runner.stats().reads.unwrap_or(Reads::Buffered).into()
 }
 
 /// The whole text once, from the start.

@@ -129,6 +129,17 @@ impl Limits {
         Ok(Self { memory, disk, products, planes, depth, time, first })
     }
 
+    /// Reads experts as a row's process does from now on, so that its bound is that of what it can be served by.
+    ///
+    /// # Errors
+    /// The disk cannot be read.
+    pub(super) fn read_as(&mut self, dir: &ModelDir, reads: Reads) -> Outcome {
+        if self.disk.mode() != reads {
+            self.disk = DiskProbe::of_model(dir, reads)?;
+        }
+        Ok(())
+    }
+
     /// Measures once more, briefly.
     ///
     /// # Errors

@@ -184,7 +184,11 @@ impl Bench<'_> {
             return Err(out_of_step());
         };
         let seconds = process.elapsed() - preparing_seconds;
-        let Told::Warm = process.next()? else { return Err(out_of_step()) };
+        self.note(|| {
+            format!("{}, prompt of {}: first token after {seconds:.2} s", case.memory, case.prompt_tokens)
+        });
+        let Told::Warm { reads } = process.next()? else { return Err(out_of_step()) };
+        self.limits.read_as(self.dir, reads.into())?;
         let (mut runs, mut rates) = (Vec::new(), vec![self.limits.sample()?]);
         for run in 1..=case.runs {
             process.go();
@@ -210,15 +214,21 @@ impl Bench<'_> {
     }
 
     fn say(&self, case: &Case, run: usize, told: protocol::Run) {
-        if self.args.quiet {
-            return;
-        }
         let decode = case.decode_tokens as f64 / told.decode_seconds;
         let prefill = span(Duration::try_from_secs_f64(told.prefill_seconds).unwrap_or_default());
-        statistics(&format!(
-            "{}, prompt of {}, run {run} of {}: {decode:.2} tok/s, prompt in {prefill}",
-            case.memory, case.prompt_tokens, case.runs
-        ));
+        self.note(|| {
+            format!(
+                "{}, prompt of {}, run {run} of {}: {decode:.2} tok/s, prompt in {prefill}",
+                case.memory, case.prompt_tokens, case.runs
+            )
+        });
+    }
+
+    /// A line of progress.
+    fn note(&self, text: impl FnOnce() -> String) {
+        if !self.args.quiet {
+            statistics(&text());
+        }
     }
 
     /// A group with the budget as its limit, as far as that is wanted and can be.

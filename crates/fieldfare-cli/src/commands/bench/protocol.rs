@@ -36,7 +36,10 @@ pub(super) enum Told {
         experts_used: u64,
     },
     /// Ready for a measured run.
-    Warm,
+    Warm {
+        /// How experts are read.
+        reads: ReadsIn,
+    },
     /// A run is done.
     Run(Run),
     /// That was all.

@@ -120,8 +120,8 @@ pub(super) fn size(count: u64) -> String {
     const HALF: u64 = 1 << 29;
     match count / HALF {
         0 => bytes(count),
-        halves if count % HALF == 0 && halves % 2 == 0 => format!("{} GiB", halves / 2),
-        halves if count % HALF == 0 => format!("{}.5 GiB", halves / 2),
+        halves if count.is_multiple_of(HALF) && halves % 2 == 0 => format!("{} GiB", halves / 2),
+        halves if count.is_multiple_of(HALF) => format!("{}.5 GiB", halves / 2),
         _ => bytes(count),
     }
 }
