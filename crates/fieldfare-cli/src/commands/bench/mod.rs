@@ -51,19 +51,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
     }
     let directory = locate::model(args.model.model.as_deref(), args.quiet)?;
     let dir = ModelDir::open(&directory, Integrity::Receipt)?;
-    let longest = args.prompt.iter().max().unwrap_or(&1) + args.decode.iter().max().unwrap_or(&1);
-    let max_context = args.max_context.unwrap_or_else(|| longest.max(4096));
-    if longest > max_context {
-        let message =
-            format!("--max-context {max_context} is less than the {longest} tokens of the longest row");
-        return Err(Failure::usage(message));
-    }
-    if let Some(RoutingArg::Trace(path)) = &args.routing
-        && let Err(error) = std::fs::metadata(path)
-    {
-        return Err(Failure::failed(format!("cannot open {}: {error}", path.display()))
-            .with_hint("--routing takes model, synthetic, synthetic:SEED or the file of a trace"));
-    }
+    let (longest, max_context) = check(args)?;
     let text = text::tokens(&dir, args.text.as_deref(), longest)?;
     interrupt::listen();
     let options = answer::tuned(&args.tuning);
@@ -85,13 +73,17 @@ pub fn run(args: &BenchArgs) -> Outcome {
     let mut bench =
         Bench { args, traffic: Traffic::of(&dir, element)?, dir: &dir, limits, max_context, routing, text };
     let rows = bench.rows()?;
-    let report = report::Report::new(&bench, &rows);
-    if let Some(path) = &args.plot {
-        let drawing = plot::draw(&report.title(), &rows);
-        std::fs::write(path, drawing)
-            .map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))?;
+    show(&bench, &rows)
+}
+
+/// Prints the result and draws it.
+fn show(bench: &Bench<'_>, rows: &[Row]) -> Outcome {
+    let report = report::Report::new(bench, rows);
+    if let Some(path) = &bench.args.plot {
+        let drawing = plot::draw(&report.title(), rows);
+        std::fs::write(path, drawing).map_err(|error| unwritable(path, &error))?;
     }
-    if args.json {
+    if bench.args.json {
         output::json_line(&report)?;
     } else {
         output::document(table::text(&report, Style::stdout()).as_bytes())?;
@@ -101,6 +93,36 @@ pub fn run(args: &BenchArgs) -> Outcome {
         return Err(Failure::failed(format!("{failed} of {} did not work", count(rows.len(), "row"))));
     }
     Ok(())
+}
+
+/// Refuses what would only fail later; the tokens of the longest row, and those that the KV cache may hold.
+fn check(args: &BenchArgs) -> Outcome<(usize, usize)> {
+    let longest = args.prompt.iter().max().unwrap_or(&1) + args.decode.iter().max().unwrap_or(&1);
+    let max_context = args.max_context.unwrap_or_else(|| longest.max(4096));
+    if longest > max_context {
+        let message =
+            format!("--max-context {max_context} is less than the {longest} tokens of the longest row");
+        return Err(Failure::usage(message));
+    }
+    if let Some(RoutingArg::Trace(path)) = &args.routing
+        && let Err(error) = std::fs::metadata(path)
+    {
+        return Err(Failure::failed(format!("cannot open {}: {error}", path.display()))
+            .with_hint("--routing takes model, synthetic, synthetic:SEED or the file of a trace"));
+    }
+    if let Some(path) = &args.plot {
+        // Better now than after an hour.
+        std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(|error| unwritable(path, &error))?;
+    }
+    Ok((longest, max_context))
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}", path.display()))
 }
 
 fn usual_routing(dir: &ModelDir) -> RoutingArg {
