@@ -191,8 +191,10 @@ fn what_is_wrong_is_said_before_anything_is_measured() {
     home.run_model(["bench", "--prompt", "100", "--decode", "100", "--max-context", "150"])
         .fails(2, "--max-context 150 is less than the 200 tokens");
     home.run_model(["bench", "--text", "/nonexistent/text"]).fails(1, "cannot open /nonexistent/text");
-    home.run_model(["bench", "--plot", "/nonexistent/plot.svg"])
-        .fails(1, "cannot write /nonexistent/plot.svg");
+    let plot = home.path("missing/plot.svg");
+    let mut command = home.model_command(["bench", "--plot"]);
+    command.arg(plot);
+    crate::support::ran(command).fails(1, "missing/plot.svg: No such file");
     home.run_model(["bench", "--row"]).fails(2, "what `bench` starts for itself");
 }
 
