@@ -33,10 +33,10 @@ impl Probe for Uses {
 
 #[test]
 fn experts_from_outside_are_used_in_every_chunking() {
-    let ids = &Reference::load().all_ids()[..40];
+    let ids = &Reference::load().all_ids()[..200];
     let own = all_logits(&mut runner(Layout::Tiled, &exact()), ids);
     let mut found = Vec::new();
-    for chunk in [1, 16, 40] {
+    for chunk in [1, 16, 200] {
         let mut runner = runner(Layout::Tiled, &RunnerOptions { prefill_chunk_tokens: chunk, ..exact() });
         let uses = Arc::new(Mutex::new(Vec::new()));
         runner.set_probe(Some(Box::new(Uses(Arc::clone(&uses)))));
