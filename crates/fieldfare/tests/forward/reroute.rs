@@ -33,11 +33,14 @@ impl Probe for Uses {
 
 #[test]
 fn experts_from_outside_are_used_in_every_chunking() {
-    let ids = &Reference::load().all_ids()[..200];
-    let own = all_logits(&mut runner(Layout::Tiled, &exact()), ids);
+    // More than any block of rows.
+    let ids: Vec<u32> = Reference::load().all_ids().iter().cycle().take(280).copied().collect();
+    let (ids, options) = (&ids[..], RunnerOptions { max_context: 300, ..exact() });
+    let own = all_logits(&mut runner(Layout::Tiled, &options), ids);
     let mut found = Vec::new();
-    for chunk in [1, 16, 200] {
-        let mut runner = runner(Layout::Tiled, &RunnerOptions { prefill_chunk_tokens: chunk, ..exact() });
+    for chunk in [1, 16, 280] {
+        let mut runner =
+            runner(Layout::Tiled, &RunnerOptions { prefill_chunk_tokens: chunk, ..options.clone() });
         let uses = Arc::new(Mutex::new(Vec::new()));
         runner.set_probe(Some(Box::new(Uses(Arc::clone(&uses)))));
         runner.set_reroute(Some(Box::new(Turning)));
