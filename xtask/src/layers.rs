@@ -15,6 +15,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sample", &["sys", "format", "store", "tokenizer", "model"]),
     ("engine", &["sys", "format", "store", "tokenizer", "model", "chat", "sample"]),
     ("install", &["sys", "format"]),
+    ("measure", &["sys", "format", "store", "model"]),
 ];
 
 /// Complaints about `crate::` paths that go against the order.

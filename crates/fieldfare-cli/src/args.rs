@@ -1,6 +1,9 @@
 //! The command line as types: every command, option, default and bound. Help, man pages and shell completions come
 //! from here and from nowhere else.
 
+mod bench;
+pub use bench::{BenchArgs, DoctorArgs, GroupArg, RoutingArg};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fieldfare::engine::MemoryBudget;
 use fieldfare::sys::size;
@@ -47,6 +50,13 @@ pub enum Command {
     Generate(GenerateArgs),
     /// Give the probability of each token of a text
     Score(ScoreArgs),
+    /// Measure speed at several memory budgets, beside what the machine allows
+    ///
+    /// Every row runs in a process of its own on given tokens, without sampling, while the rates of memory, disk and
+    /// arithmetic are measured in between; the bound is what no program could beat at those rates.
+    Bench(BenchArgs),
+    /// Look at this machine and say what to expect, before anything is downloaded
+    Doctor(DoctorArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
     /// Print the manual page, or write all pages into a folder
@@ -284,6 +294,15 @@ pub struct EngineArgs {
     /// control group leave free
     #[arg(long, value_name = "SIZE", default_value = "auto", allow_hyphen_values = true, value_parser = memory)]
     pub memory: MemoryBudget,
+    /// The rest of it.
+    #[command(flatten)]
+    pub tuning: TuningArgs,
+}
+
+/// How the engine works within its memory.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Engine")]
+pub struct TuningArgs {
     /// Experts of each layer that are kept in memory [default: as many as --memory leaves room for]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 65_536>)]
     pub expert_cache_slots: Option<usize>,

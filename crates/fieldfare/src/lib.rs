@@ -2,6 +2,7 @@
 //!
 //! The rooms, in the order in which they may use each other:
 //! `error`, `sys`, `format` < `store`, `tokenizer`, `model` < `chat`, `sample` < `engine`;
+//! `measure` sees what `model` sees, and `model`;
 //! `install` sees `format` and `sys` only.
 
 pub mod chat;
@@ -9,6 +10,7 @@ pub mod engine;
 pub mod error;
 pub mod format;
 pub mod install;
+pub mod measure;
 pub mod model;
 pub mod sample;
 pub mod store;

@@ -4,6 +4,7 @@
 use crate::Outcome;
 use crate::args::{
     CoreArg, EngineArgs, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, PrefillArg, ReadsArg, SamplingArgs,
+    TuningArgs,
 };
 use crate::failure::Failure;
 use crate::ui::output::{TextOut, Thoughts};
@@ -44,9 +45,12 @@ pub fn open_at(directory: &Path, args: &EngineArgs, show: &OutputArgs) -> Outcom
 }
 
 fn engine_options(args: &EngineArgs) -> EngineOptions {
+    EngineOptions { max_context: args.max_context, memory: args.memory, ..tuned(&args.tuning) }
+}
+
+/// The engine's options but for memory and context.
+pub fn tuned(args: &TuningArgs) -> EngineOptions {
     EngineOptions {
-        max_context: args.max_context,
-        memory: args.memory,
         reads: match args.reads {
             ReadsArg::Auto => None,
             ReadsArg::Direct => Some(Reads::Direct),

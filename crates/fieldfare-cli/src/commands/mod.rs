@@ -1,8 +1,10 @@
 //! One file for each command, and `answer` for what two of them share.
 
 pub mod answer;
+pub mod bench;
 pub mod chat;
 pub mod completions;
+pub mod doctor;
 pub mod generate;
 pub mod inspect;
 pub mod install;
@@ -26,6 +28,8 @@ pub fn run(command: Command) -> Outcome {
         Command::Chat(args) => chat::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Score(args) => score::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)] // helpers of tests fail by panicking, as tests do
 
 mod answers;
+mod bench;
 mod damage;
 mod demo;
+mod doctor;
 mod models;
 mod owner;
 mod support;

@@ -3,8 +3,19 @@
 use crate::support::{Home, binary};
 use std::process::{Command, Stdio};
 
-const COMMANDS: [&str; 9] =
-    ["install", "convert", "verify", "inspect", "chat", "generate", "score", "completions", "man"];
+const COMMANDS: [&str; 11] = [
+    "install",
+    "convert",
+    "verify",
+    "inspect",
+    "chat",
+    "generate",
+    "score",
+    "bench",
+    "doctor",
+    "completions",
+    "man",
+];
 
 #[test]
 fn help_lists_every_command_and_each_has_help() {
@@ -37,6 +48,11 @@ fn wrong_use_is_exit_code_2_with_one_error_and_one_hint() {
         (vec!["chat", "   "], "is empty"),
         (vec!["score"], "--text-file <FILE>"),
         (vec!["install"], "--from <DIR>"),
+        (vec!["bench", "--memory", "2GiB,2G"], "write GiB (of 1024) or GB (of 1000)"),
+        (vec!["bench", "--memory", "2GiB,"], "a size"),
+        (vec!["bench", "--prompt", "16,0"], "must be from 1 to 1048576"),
+        (vec!["bench", "--runs", "many"], "not a whole number"),
+        (vec!["bench", "--routing", "synthetic:x"], "the seed is not a whole number"),
         (vec!["man", "nothing"], "no command 'nothing'"),
     ] {
         let ran = home.run(&args);

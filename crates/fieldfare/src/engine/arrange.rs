@@ -38,8 +38,18 @@ pub(super) fn plan(prepared: &Prepared, options: &EngineOptions, holding: Holdin
         pass: &|tokens| prepared.pass_bytes(tokens),
         process: held.saturating_add(GROWTH),
     };
+    plan_sizes(&sizes, &room, own, options)
+}
+
+/// Plans for a model of known sizes that is not there, in a process that is not running.
+pub(super) fn plan_absent(sizes: &Sizes<'_>, options: &EngineOptions) -> Result<Plan> {
+    let sizes = Sizes { process: USUAL_PROCESS + GROWTH, ..*sizes };
+    plan_sizes(&sizes, &memory::room(), 0, options)
+}
+
+fn plan_sizes(sizes: &Sizes<'_>, room: &Room, own: u64, options: &EngineOptions) -> Result<Plan> {
     let request = Request {
-        limit: limit(&room, own, options),
+        limit: limit(room, own, options),
         free: room.free(),
         max_context: options.max_context,
         pass_tokens: options.prefill_chunk_tokens,
@@ -48,7 +58,7 @@ pub(super) fn plan(prepared: &Prepared, options: &EngineOptions, holding: Holdin
         core: options.core,
         elastic: pages::CAN_RELEASE,
     };
-    budget::plan(&sizes, &request)
+    budget::plan(sizes, &request)
 }
 
 /// What a plan means for the model.

@@ -409,7 +409,7 @@ impl fmt::Display for Plan {
 /// Expected share of experts that are held, for 128 experts of which 8 are used: measured on generated routing that
 /// has the statistics known of the model (LFU with a half-life of 32 tokens, `scripts/cache_sim.py`). `None` for
 /// other models.
-fn expected_hits(slots: usize, experts: usize) -> Option<f64> {
+pub fn expected_hits(slots: usize, experts: usize) -> Option<f64> {
     const MEASURED: [(usize, f64); 19] = [
         (0, 0.0),
         (2, 0.14),

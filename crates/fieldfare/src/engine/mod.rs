@@ -161,6 +161,16 @@ pub fn plan(path: &Path, options: &EngineOptions) -> Result<Plan> {
     arrange::plan(&prepared, options, arrange::Holding::Usual)
 }
 
+/// The plan for a model of these sizes on this machine now, before there is a directory. What a process takes by itself
+/// is filled in.
+///
+/// # Errors
+/// Those of the plan.
+pub fn plan_absent(sizes: &budget::Sizes<'_>, options: &EngineOptions) -> Result<Plan> {
+    options.validate()?;
+    arrange::plan_absent(sizes, options)
+}
+
 /// The tokenizer, or why there is none. Its compiled form lives in the cache folder, never in the model.
 fn open_tokenizer(dir: &ModelDir) -> Result<Result<Arc<Tokenizer>, String>> {
     let listed = (dir.sidecar_path("tokenizer.json"), dir.sidecar_sha256("tokenizer.json"));

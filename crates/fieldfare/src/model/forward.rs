@@ -3,7 +3,6 @@
 //! A pass goes through a layer with all its rows before the next layer begins, so that each expert is read once for the
 //! whole prompt. Attention, router and shared expert take the rows in blocks, whose scratch is small.
 
-use super::Probe;
 use super::attention;
 use super::config::Config;
 use super::kv_cache::KvCache;
@@ -11,6 +10,7 @@ use super::moe;
 use super::scratch::Scratch;
 use super::weights::{Matrix, Weights};
 use super::wide::WideRows;
+use super::{Probe, RouteOverride};
 use crate::store::ExpertStore;
 use crate::{Error, Result};
 use fieldfare_kernels::{Acts, Kernels, Planes, Pool, QuantMatrix};
@@ -39,6 +39,8 @@ pub(super) struct Pass<'a> {
     pub(super) planes: Option<Planes>,
     /// Who is looking.
     pub(super) probe: Option<&'a mut (dyn Probe + 'static)>,
+    /// Who chooses the experts, if not the router.
+    pub(super) reroute: Option<&'a mut (dyn RouteOverride + 'static)>,
     /// Position of the first row of the pass.
     pub(super) start: usize,
     /// Position of the first row of the block.

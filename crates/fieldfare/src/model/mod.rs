@@ -13,6 +13,7 @@ mod moe;
 mod options;
 mod prepared;
 mod probe;
+mod reroute;
 mod runner;
 mod scratch;
 mod weights;
@@ -20,8 +21,9 @@ mod wide;
 
 pub use config::{Config, LayerKind};
 pub use options::{DEFAULT_PASS_TOKENS, DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
-pub use prepared::Prepared;
+pub use prepared::{Prepared, kernels};
 pub use probe::Probe;
+pub use reroute::RouteOverride;
 pub use runner::{Runner, RunnerStats};
 
 use crate::Result;

@@ -51,6 +51,10 @@ pub(super) fn route(
         let shares = &mut r.weights[row * k..(row + 1) * k];
         top_k(logits, k, &mut r.picked);
         ids.copy_from_slice(&r.picked);
+        if let Some(reroute) = pass.reroute.as_deref_mut() {
+            reroute.choose(layer, pass.first + at, ids);
+            ids.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+        }
         expert_weights(logits, ids, &weights.per_expert_scale, shares);
         pass.probe_experts(layer, at, ids, shares);
         store.note_token(layer, ids);

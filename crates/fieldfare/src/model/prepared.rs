@@ -170,7 +170,10 @@ pub(super) fn pass_bytes(shape: Shape, tokens: usize, stride: u64, experts: usiz
 
 /// The kernels that [`ISA_VARIABLE`] names, or the best. A name that cannot be had is refused: who sets it measures or
 /// compares, and would not notice other kernels in its place.
-fn kernels() -> Result<&'static Kernels> {
+///
+/// # Errors
+/// [`Error::BadRequest`] for a name that means nothing, or nothing here.
+pub fn kernels() -> Result<&'static Kernels> {
     let name = std::env::var_os(ISA_VARIABLE);
     let name = name.as_ref().map(|name| name.to_string_lossy());
     Kernels::detect_named(name.as_deref()).map_err(|error| Error::bad(ISA_VARIABLE, error.to_string()))

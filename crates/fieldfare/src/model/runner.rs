@@ -8,7 +8,7 @@ use super::prepared::{self, Prepared};
 use super::scratch::{HEAD_ROWS, Scratch};
 use super::weights::Weights;
 use super::wide::{Shape, Wide};
-use super::{Forward, Probe, head};
+use super::{Forward, Probe, RouteOverride, head};
 use crate::format::ModelDir;
 use crate::store::{ExpertStore, Reads};
 use crate::{Error, Result};
@@ -80,6 +80,7 @@ pub struct Runner {
     /// Tokens of a pass at most.
     pass_tokens: usize,
     probe: Option<Box<dyn Probe>>,
+    reroute: Option<Box<dyn RouteOverride>>,
     max_context: usize,
     /// Bytes that the cache and the slots may take together, where slots give way.
     shared_bytes: Option<u64>,
@@ -114,6 +115,7 @@ impl Runner {
             store,
             scratch,
             probe: None,
+            reroute: None,
             max_context: options.max_context,
             shared_bytes: memory.shared_bytes,
             position: 0,
@@ -134,6 +136,11 @@ impl Runner {
     /// Shows intermediates to `probe` from now on; the one before is returned.
     pub fn set_probe(&mut self, probe: Option<Box<dyn Probe>>) -> Option<Box<dyn Probe>> {
         std::mem::replace(&mut self.probe, probe)
+    }
+
+    /// Lets `reroute` choose the experts from now on, for measurements: what is computed is then no answer of the model.
+    pub fn set_reroute(&mut self, reroute: Option<Box<dyn RouteOverride>>) {
+        self.reroute = reroute;
     }
 
     /// What was done so far and what memory is taken, but for the huge pages.
@@ -245,6 +252,7 @@ impl Runner {
             pool: &self.pool,
             planes: self.planes,
             probe: self.probe.as_deref_mut(),
+            reroute: self.reroute.as_deref_mut(),
             start: self.position,
             first: self.position,
             rows: ids.len(),

@@ -1,7 +1,9 @@
 //! What differs between platforms, one small file for each concern.
 
 pub mod file;
+pub mod group;
 pub mod lock;
+pub mod machine;
 pub mod map;
 pub mod memory;
 pub mod pages;

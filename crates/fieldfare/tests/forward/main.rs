@@ -5,5 +5,6 @@
 
 mod damage;
 mod reference;
+mod reroute;
 mod same_bits;
 mod support;

@@ -1,0 +1,12 @@
+//! Other experts than the router's, for measurements only: so that two builds, or two budgets, see the same experts, and
+//! so that a model of random weights is asked for experts as a trained one asks for them.
+//!
+//! The answer must depend on layer and position alone: a prompt may be fed in any chunks, layer by layer or not, and
+//! again after a rewind.
+
+/// Chooses experts in place of the router.
+pub trait RouteOverride: Send {
+    /// Replaces `ids`, the experts that the token at `position` uses in `layer`, by others: as many, all different and
+    /// below the model's number of experts. They may come in any order.
+    fn choose(&mut self, layer: usize, position: usize, ids: &mut [usize]);
+}
