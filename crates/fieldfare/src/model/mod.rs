@@ -6,6 +6,7 @@
 
 mod attention;
 mod config;
+mod core_ahead;
 mod forward;
 mod head;
 mod kv_cache;
