@@ -132,6 +132,9 @@ mod tests {
         assert_eq!(found, [300..312, 200..211, 0..101, 400..401]);
         let steps: Vec<_> = steps_of(5..2 * STEP + 6).collect();
         assert_eq!(steps, [5..STEP + 5, STEP + 5..2 * STEP + 5, 2 * STEP + 5..2 * STEP + 6]);
-        assert_eq!((layer_of("a.layers.7.b"), layer_of("a.layers.x"), layer_of("norm")), (Some(7), None, None));
+        assert_eq!(
+            (layer_of("a.layers.7.b"), layer_of("a.layers.x"), layer_of("norm")),
+            (Some(7), None, None)
+        );
     }
 }

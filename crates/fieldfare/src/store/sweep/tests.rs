@@ -1,6 +1,6 @@
 //! Sweeps over a reader that can fail, and against what must hold for any of them.
 
-use super::super::tests::Filler;
+use super::super::tests::{Filler, request};
 use super::super::{Policy, StoreShape};
 use super::*;
 use proptest::prelude::*;
@@ -86,7 +86,7 @@ proptest! {
             prop_assert!(store.stats().misses <= most + (buffers + store.slots.slots()) as u64);
             if fetches && slots >= LAYERS {
                 let mut count = 0;
-                store.fetch(1, &[1, 4, 5], &mut |expert, blob| {
+                request(&mut store, 1, &[1, 4, 5], &mut |expert, blob| {
                     assert_eq!(usize::from(blob[0]), 16 + expert);
                     count += 1;
                     Ok(())
