@@ -83,6 +83,11 @@ impl Prepared {
         footprint::pass_bytes(self.wide, tokens, self.stride(), self.config.num_experts)
     }
 
+    /// Whether gate and up of an expert lie so that a few rows are multiplied with both at once, in every layer.
+    pub fn joins_gate_and_up(&self) -> bool {
+        self.weights.layers.iter().all(|layer| layer.feed_forward.experts.gate_up.is_some())
+    }
+
     /// The slots that the options ask for, or those of [`DEFAULT_SLOTS`]; core mapped, reads direct.
     pub fn usual_memory(&self) -> Memory {
         let experts = self.config.num_experts;

@@ -404,3 +404,47 @@ impl<'a> Tensors<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fieldfare_kernels::{Kernels, Pool};
+
+    #[test]
+    fn panels_that_take_turns_are_one_matrix() {
+        let (rows, cols) = (32, 128);
+        let panel = tile::panel_bytes(cols);
+        // Nibbles of all kinds, scales and biases of ordinary size wherever they lie.
+        let blob: Vec<u8> =
+            (0..4 * panel).map(|i| if i % 2 == 0 { (i * 7 / 2) as u8 } else { 0x3c }).collect();
+        let place = |start: usize, stride: usize| {
+            let data = start..start + panel + stride;
+            Place::Tiles { data, panel_stride: stride }
+        };
+        let matrix = |start, stride| Matrix::new(rows, cols, 4, place(start, stride), &blob, "x").unwrap();
+        let (gate, up) = (matrix(0, 2 * panel), matrix(panel, 2 * panel));
+        let both = gate.in_turns(&up, &blob).unwrap();
+        assert_eq!((both.rows(), both.cols()), (2 * rows, cols));
+        let x: Vec<f32> = (0..cols).map(|i| (i % 13) as f32 - 6.0).collect();
+        let product = |w: &Matrix| {
+            let mut y = vec![0.0; w.rows()];
+            Kernels::detect().matmul(&Pool::new(1), &w.view(&blob), &x, 1, &mut y);
+            y
+        };
+        let (gate_y, up_y, both_y) = (product(&gate), product(&up), product(&both));
+        assert_eq!(both_y, [&gate_y[..16], &up_y[..16], &gate_y[16..], &up_y[16..]].concat());
+        assert_ne!(gate_y, up_y);
+        // Up before gate, one after the other, and other shapes are two matrices.
+        assert!(up.in_turns(&gate, &blob).is_none());
+        assert!(matrix(0, panel).in_turns(&matrix(2 * panel, panel), &blob).is_none());
+        let short = Matrix::new(
+            16,
+            cols,
+            4,
+            Place::Tiles { data: panel..2 * panel, panel_stride: 2 * panel },
+            &blob,
+            "x",
+        );
+        assert!(gate.in_turns(&short.unwrap(), &blob).is_none());
+    }
+}
