@@ -67,7 +67,8 @@ ALIKE = [{"get_time", "now", "get_timezone"}, {"web_search", "wikipedia", "get_n
          {"battery_of", "get_battery", "charge_car"}, {"save_page", "open_url", "page_text"}, {"is_site_up", "ping_host", "service_status"},
          {"opening_hours", "find_restaurants"}, {"report_problem", "create_issue"}, {"deploy_app", "roll_back"},
          {"build_project", "run_tests"}, {"birthday_of", "find_contact"}, {"help_at", "call_contact"}, {"read_aloud", "pronounce"},
-         {"tidy_folder", "delete_file"}, {"make_qr", "shorten_url"}, {"drop_table", "delete_file"}, {"scale_service", "start_server"}]
+         {"airport_info", "airport_delays", "airport_parking"}, {"meet_at", "create_event", "plan_to"}, {"finish_reminder", "create_reminder", "remind_person"},
+         {"coin_history", "get_exchange_rate", "get_crypto_price"}, {"tidy_folder", "delete_file"}, {"make_qr", "shorten_url"}, {"drop_table", "delete_file"}, {"scale_service", "start_server"}]
 CLASH = {}
 for _group in ALIKE:
     for _key in sorted(_group):
