@@ -47,6 +47,15 @@ fn chunks_slots_policies_threads_and_layouts() {
     }
 }
 
+/// What makes the layouts above differ in more than the order of bytes.
+#[test]
+fn tiled_experts_have_gate_and_up_in_one() {
+    for (layout, joined) in [(Layout::Tiled, true), (Layout::V1, false)] {
+        let dir = ModelDir::open(crate::support::tiny(layout).path(), Integrity::Structure).unwrap();
+        assert_eq!(Prepared::new(dir, exact()).unwrap().joins_gate_and_up(), joined, "{layout}");
+    }
+}
+
 #[test]
 fn slots_given_up_to_a_growing_cache() {
     let some = Reference::load().all_ids();
