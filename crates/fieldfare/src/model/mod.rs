@@ -6,6 +6,7 @@
 
 mod attention;
 mod config;
+mod core_ahead;
 mod footprint;
 mod forward;
 mod head;

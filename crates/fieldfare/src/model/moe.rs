@@ -113,6 +113,13 @@ pub(super) fn many_rows(
     let (hidden, k, block) = (pass.config.hidden_size, pass.config.top_k_experts, s.rows);
     s.routed.group(part.rows * k, pass.config.num_experts);
     w.sums[..part.rows * hidden].fill(0.0);
+    // The rows of one block have the shared expert computed while the first experts are read.
+    let alone = part.rows <= block;
+    if alone {
+        store.begin_sweep(part.layer, &s.routed.wanted)?;
+        pass.turn_to(&(0..part.rows));
+        shared_expert(pass, part, w.x, s);
+    }
     let Routed { wanted, starts, uses, weights, mine, input, .. } = &mut s.routed;
     store.sweep(part.layer, wanted, next, &mut |expert, blob| {
         if part.rows >= ASK_ROWS && between(part.layer).is_break() {
@@ -127,7 +134,9 @@ pub(super) fn many_rows(
     })?;
     for block in blocks(part.rows, block) {
         pass.turn_to(&block);
-        shared_expert(pass, part, &w.x[block.start * hidden..], s);
+        if !alone {
+            shared_expert(pass, part, &w.x[block.start * hidden..], s);
+        }
         combine(pass, part, &block, s, w);
     }
     Ok(())

@@ -98,6 +98,8 @@ pub struct Memory {
     pub pass_tokens: usize,
     /// Whether the resident weights are copied into memory of their own, or stay mapped.
     pub copy_core: bool,
+    /// Whether mapped resident weights are read ahead of their first use, which takes the memory of all of them at once.
+    pub read_core_ahead: bool,
     /// How experts are read; where direct reads cannot be had, they are buffered.
     pub reads: Reads,
 }

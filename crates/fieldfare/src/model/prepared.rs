@@ -94,7 +94,8 @@ impl Prepared {
         let slots = self.options.slots_per_layer.unwrap_or_else(|| DEFAULT_SLOTS.min(experts));
         let slots = slots.saturating_mul(self.config.layers.len());
         let pass_tokens = self.options.prefill_chunk_tokens;
-        Memory { slots, shared_bytes: None, pass_tokens, copy_core: false, reads: Reads::Direct }
+        let (shared_bytes, reads) = (None, Reads::Direct);
+        Memory { slots, shared_bytes, pass_tokens, copy_core: false, read_core_ahead: false, reads }
     }
 
     /// Makes the slots.

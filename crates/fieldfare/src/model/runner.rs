@@ -1,6 +1,7 @@
 //! [`Runner`]: one model directory made ready to run, behind [`Forward`].
 
 use super::config::Config;
+use super::core_ahead::CoreAhead;
 use super::footprint;
 use super::forward::{Pass, forward};
 use super::kv_cache::KvCache;
@@ -65,6 +66,8 @@ pub struct RunnerStats {
 
 /// A model ready to run.
 pub struct Runner {
+    /// Reads the mapped core in the background, at first.
+    _core: Option<CoreAhead>,
     dir: Arc<ModelDir>,
     config: Config,
     weights: Weights,
@@ -102,7 +105,9 @@ impl Runner {
 
     pub(super) fn assemble(prepared: Prepared, store: ExpertStore, memory: &Memory) -> Result<Self> {
         let Prepared { dir, config, weights, kernels, pool, cache, scratch, wide, options } = prepared;
+        let ahead = memory.read_core_ahead && !memory.copy_core;
         Ok(Self {
+            _core: ahead.then(|| CoreAhead::start(&dir)).flatten(),
             planes: options.precision.planes(),
             wide,
             one: Wide::new(wide, 1)?,

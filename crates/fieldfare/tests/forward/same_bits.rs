@@ -71,7 +71,10 @@ fn slots_given_up_to_a_growing_cache() {
         let slots = usize::try_from((shared - prepared.kv_bytes(1)) / stride).unwrap();
         assert!(slots > layers + 3 && slots < 16 * layers, "{slots}");
         let pass_tokens = 50;
-        let memory = Memory { slots, shared_bytes: Some(shared), pass_tokens, copy_core: core, reads };
+        let shared_bytes = Some(shared);
+        // Read ahead where it is mapped.
+        let memory =
+            Memory { slots, shared_bytes, pass_tokens, copy_core: core, read_core_ahead: !core, reads };
         let mut runner = prepared.run(memory).unwrap();
         assert_eq!(runner.stats().slots, slots);
         assert_same(
