@@ -1,5 +1,7 @@
 //! Test support shared by the workspace: where the fixtures are.
 
+pub mod fake_hub;
+
 use std::path::PathBuf;
 
 /// The `fixtures` folder of the repository.

@@ -16,14 +16,28 @@
 mod build;
 mod config;
 mod convert;
+#[cfg(feature = "install")]
+mod fetch;
+#[cfg(feature = "install")]
+pub mod hub;
+#[cfg(feature = "install")]
+mod journal;
+mod known;
 mod matrix;
-mod pinned;
+#[cfg(feature = "install")]
+mod plan;
+#[cfg(feature = "install")]
+mod proof;
 mod remove;
 mod repack;
+#[cfg(feature = "install")]
+pub mod retry;
 mod schema;
 mod sink;
 mod source;
 mod target;
+#[cfg(feature = "install")]
+mod transfer;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -31,6 +45,8 @@ use std::path::PathBuf;
 use crate::format::Layout;
 
 pub use convert::convert;
+#[cfg(feature = "install")]
+pub use fetch::{FetchOptions, Preview, default_remote, discard, install_remote, preview};
 pub use repack::install_local;
 
 /// What to install and where.
@@ -64,6 +80,12 @@ pub enum Stage {
     Verifying,
     /// Writing and hashing the new files.
     Writing,
+    /// Asking a source over a network what it has.
+    Asking,
+    /// Fetching, writing and hashing.
+    Fetching,
+    /// Waiting for the hashes of the source, taken of what was written.
+    Proving,
     /// Flushing, and giving the directory its name. Not interruptible: it is asked before, and takes no long time.
     Finishing,
 }
@@ -77,6 +99,17 @@ pub struct Progress {
     pub done: u64,
     /// Bytes to do, over all stages.
     pub total: u64,
+}
+
+/// What is known of a shard's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// SHA-256 of the whole shard, taken of what was written, is the published one.
+    Proven,
+    /// Parts of it were not fetched (`--prove-source` fetches them to hash them).
+    Partial,
+    /// The source names no hash.
+    NoHash,
 }
 
 /// A finished install.
@@ -98,6 +131,8 @@ pub struct Installed {
     pub bytes: u64,
     /// Vision and audio tensors left out.
     pub dropped_tensors: usize,
+    /// For each shard that came over a network, whether its content was proven.
+    pub proof: Vec<(String, Proof)>,
     /// True if an older model was replaced.
     pub replaced: bool,
     /// What the person should know: tokenizer files that the source lacks, an old model that could not be deleted.

@@ -29,6 +29,23 @@ impl Sink {
         Ok(Self { path, file, hash: Sha256::new(), buffer: Vec::with_capacity(CHUNK), flushed: 0 })
     }
 
+    /// Continues `file`, of whose first `at` bytes `hash` is the state. `len` is its final length.
+    #[cfg(feature = "install")]
+    pub(crate) fn resume(mut file: File, path: PathBuf, len: u64, hash: Sha256, at: u64) -> Result<Self> {
+        use std::io::{Seek, SeekFrom};
+        volume::reserve(&file, len).map_err(Error::io("reserve space for", &path))?;
+        file.seek(SeekFrom::Start(at)).map_err(Error::io("write", &path))?;
+        Ok(Self { path, file, hash, buffer: Vec::with_capacity(CHUNK), flushed: at })
+    }
+
+    /// Puts everything written so far on the disk; returns its hash.
+    #[cfg(feature = "install")]
+    pub(crate) fn sync(&mut self) -> Result<[u8; 32]> {
+        self.flush()?;
+        self.file.sync_data().map_err(Error::io("sync", &self.path))?;
+        Ok(self.hash.clone().finalize().into())
+    }
+
     /// Bytes written so far.
     pub(crate) fn position(&self) -> u64 {
         self.flushed + self.buffer.len() as u64
