@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub enum Content {
     /// In memory.
     Bytes(Vec<u8>),
     /// A regular file of this length, which may be sparse.
-    File(File, u64),
+    File(PathBuf, u64),
 }
 
 impl Content {
@@ -345,14 +346,10 @@ fn read_at(content: &Content, at: u64, part: &mut [u8]) -> std::io::Result<()> {
             part.copy_from_slice(&bytes[at..at + part.len()]);
             Ok(())
         }
-        Content::File(file, _) => {
-            let mut file = file.try_clone()?;
-            let _guard = POSITION.lock().unwrap_or_else(PoisonError::into_inner);
+        Content::File(path, _) => {
+            let mut file = File::open(path)?;
             file.seek(SeekFrom::Start(at))?;
             file.read_exact(part)
         }
     }
 }
-
-/// A duplicated descriptor shares its position with the original.
-static POSITION: Mutex<()> = Mutex::new(());

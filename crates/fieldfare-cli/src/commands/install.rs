@@ -85,15 +85,20 @@ fn show(preview: &Preview, json: bool) -> Outcome {
             "event": "plan", "source": preview.source, "commit": preview.commit, "pinned": preview.pinned,
             "source_bytes": preview.source_bytes, "requests": preview.requests,
             "fetch_bytes": preview.fetch_bytes, "model_bytes": preview.model_bytes,
-            "output": output, "free_bytes": preview.free_bytes,
+            "output": output, "free_bytes": preview.free_bytes, "bytes_per_second": preview.bytes_per_second,
         });
         return output::document(format!("{line}\n").as_bytes());
     }
     let commit = preview.commit.as_ref().map(|c| format!(" at commit {c}")).unwrap_or_default();
     let known = if preview.pinned { "known by hash" } else { "hashes not known beforehand" };
     let free = preview.free_bytes.map_or("not known".into(), report::bytes);
+    let time =
+        preview.fetch_bytes.checked_div(preview.bytes_per_second).map_or("not known".into(), |seconds| {
+            let rate = report::bytes(preview.bytes_per_second);
+            format!("{} at {rate}/s, measured on one connection", report::span(Duration::from_secs(seconds)))
+        });
     let text = format!(
-        "source  {}{commit}, {known}\nfetch   {} ({} bytes) of {} in {} requests\nwrite   {} to {output}\nfree    {free}\n",
+        "source  {}{commit}, {known}\nfetch   {} ({} bytes) of {} in {} requests\nwrite   {} to {output}\nfree    {free}\ntime    {time}\n",
         preview.source,
         report::bytes(preview.fetch_bytes),
         preview.fetch_bytes,

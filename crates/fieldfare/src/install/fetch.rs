@@ -1,35 +1,36 @@
 //! From a source over a network to a finished model directory: ask, plan, fetch into place, prove, promote. Whatever ends a
 //! run before that, the next one continues.
 
-use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
+use super::ask::Asker;
 use super::build::{self, Builder, Meter, SLACK};
+use super::commit::{Committer, Step};
 use super::hub::{ENDPOINT, Hub, Remote, is_commit};
 use super::journal::{Journal, State};
 use super::known::KNOWN;
 use super::matrix::{self, Scratch};
 use super::plan::{FetchPlan, Item, Parts, Piece, Unit};
-use super::proof::Prover;
+use super::proof::{Proofs, Prover};
 use super::repack::{self, Geometry};
-use super::retry::{Fault, Patience};
+use super::retry::Patience;
 use super::schema::{self, Checked};
 use super::sink::Sink;
 use super::source::{self, Checkpoint, INDEX, INDEX_CAP, SIDECARS, SINGLE};
 use super::target::Target;
-use super::transfer::{Dice, Event, Fetched, Transfer, fetch, sleep};
-use super::{Installed, Listener, Progress, Proof, Stage};
-use crate::format::safetensors::Header;
+use super::transfer::{BUDGET, Dice, Event, Fetched, Transfer, fetch};
+use super::{Installed, Listener, Progress, Stage};
 use crate::format::{DType, LAYOUT, Layout, MANIFEST, RECEIPT, SIDECAR_DIR, WEIGHTS, hash};
 use crate::sys::file::read_exact_at;
 use crate::{Error, Result};
+
+/// Bytes fetched to measure a rate.
+const SAMPLE: u64 = 4 << 20;
 
 /// What to install over a network, and where.
 #[derive(Clone, Debug)]
@@ -50,6 +51,9 @@ pub struct FetchOptions {
     pub prove_source: bool,
     /// Requests in flight, 1 to 32.
     pub connections: usize,
+    /// Source bytes held in memory at a time. One unit of work (27 MiB, or one expert) is held whatever this says. A killed
+    /// run has to fetch these again, and two units that wait to be flushed.
+    pub memory: u64,
     /// How long to bear with a bad network.
     pub patience: Patience,
 }
@@ -66,6 +70,7 @@ impl FetchOptions {
             allow_unpinned: false,
             prove_source: false,
             connections: 8,
+            memory: BUDGET,
             patience: Patience::default(),
         }
     }
@@ -102,6 +107,8 @@ pub struct Preview {
     pub output: PathBuf,
     /// Bytes free there, where that can be told.
     pub free_bytes: Option<u64>,
+    /// What one connection brought while a few megabytes were fetched to measure it.
+    pub bytes_per_second: u64,
 }
 
 /// Asks the source and plans, without writing anything.
@@ -111,6 +118,7 @@ pub struct Preview {
 pub fn preview(options: &FetchOptions, listener: Listener<'_>) -> Result<Preview> {
     let job = Job::open(options, listener)?;
     let (requests, fetch_bytes) = job.plan.traffic(0);
+    let bytes_per_second = job.measure(options, listener)?;
     let place = options.output.ancestors().find(|p| p.is_dir()).unwrap_or_else(|| Path::new("."));
     let prover = &job.prover;
     Ok(Preview {
@@ -123,6 +131,7 @@ pub fn preview(options: &FetchOptions, listener: Listener<'_>) -> Result<Preview
         model_bytes: job.plan.bytes() + prover.geometry.layout_bytes.len() as u64,
         output: options.output.clone(),
         free_bytes: crate::sys::file::free_space(place).ok(),
+        bytes_per_second,
     })
 }
 
@@ -157,92 +166,8 @@ struct Job {
     checked: Checked,
     plan: FetchPlan,
     warnings: Vec<String>,
-}
-
-/// Asks a source, with patience.
-struct Asker<'a, 'b> {
-    hub: Hub,
-    patience: Patience,
-    listener: &'a mut (dyn FnMut(Progress) -> ControlFlow<()> + 'b),
-}
-
-impl Asker<'_, '_> {
-    fn stop(&mut self) -> bool {
-        (self.listener)(Progress { stage: Stage::Asking, done: 0, total: 0 }).is_break()
-    }
-
-    fn find(&mut self, name: &str) -> Result<Option<usize>> {
-        let mut failed = 0;
-        loop {
-            if self.stop() {
-                return Err(Error::Cancelled);
-            }
-            let (reason, after) = match self.hub.find(name) {
-                Ok(found) => return Ok(found),
-                Err(Fault::Fatal(error)) => return Err(error),
-                Err(Fault::Again { reason, after }) => (reason, after),
-                Err(Fault::Expired { reason }) => (reason, None),
-            };
-            failed += 1;
-            let wait = self.patience.wait(failed, after, failed << 24).ok_or_else(|| Error::Network {
-                url: super::hub::shown(&self.hub.source()),
-                reason: format!("{name}: given up after {failed} tries: {reason}"),
-            })?;
-            sleep(wait, &mut |_| self.stop())?;
-        }
-    }
-
-    fn read(&mut self, file: usize, offset: u64, len: u64) -> Result<Vec<u8>> {
-        if len == 0 {
-            return Ok(Vec::new());
-        }
-        let listener = &mut *self.listener;
-        let mut stop = |_: Event| listener(Progress { stage: Stage::Asking, done: 0, total: 0 }).is_break();
-        fetch(&self.hub, &self.patience, &Piece { file, offset, len }, &mut Dice(7), &mut stop)
-    }
-
-    /// A small file as a whole.
-    fn small(&mut self, name: &str, cap: u64) -> Result<Option<Vec<u8>>> {
-        let Some(file) = self.find(name)? else { return Ok(None) };
-        let size = self.hub.file(file).size;
-        if size > cap {
-            return Err(Error::damaged(name, format!("{size} bytes exceed the {cap}-byte cap")));
-        }
-        self.read(file, 0, size).map(Some)
-    }
-
-    fn header(&mut self, name: &str, files: &mut Vec<usize>) -> Result<Header> {
-        let file = self.find(name)?.ok_or_else(|| Error::damaged(name, "missing at the source"))?;
-        files.push(file);
-        let size = self.hub.file(file).size;
-        let mut at = 0;
-        let mut failure = None;
-        let mut reader = Fn(|buf: &mut [u8]| {
-            let len = (buf.len() as u64).min(size - at);
-            match self.read(file, at, len) {
-                Ok(bytes) => {
-                    buf[..bytes.len()].copy_from_slice(&bytes);
-                    at += len;
-                    Ok(bytes.len())
-                }
-                Err(error) => {
-                    failure = Some(error);
-                    Err(std::io::Error::other("the request failed"))
-                }
-            }
-        });
-        let header = Header::read(name, &mut reader, size);
-        failure.map_or(header, Err)
-    }
-}
-
-/// A reader made of a function.
-struct Fn<F>(F);
-
-impl<F: FnMut(&mut [u8]) -> std::io::Result<usize>> Read for Fn<F> {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        (self.0)(buf)
-    }
+    /// The `config.json` that everything was planned from.
+    config: String,
 }
 
 impl Job {
@@ -287,7 +212,20 @@ impl Job {
         let parts =
             Parts { source, index, index_bytes, experts, parts, shards: &prover.files, sidecars: &sidecars };
         let plan = parts.plan()?;
-        Ok(Self { prover: Arc::new(prover), checked, plan, warnings })
+        let config = hash::hex(&hash::sha256(&config));
+        Ok(Self { prover: Arc::new(prover), checked, plan, warnings, config })
+    }
+
+    /// Fetches the beginning of the first shard, with the clock in hand.
+    fn measure(&self, options: &FetchOptions, listener: Listener<'_>) -> Result<u64> {
+        let Prover { hub, files, .. } = &*self.prover;
+        let Some(&file) = files.first() else { return Ok(0) };
+        let piece = Piece { file, offset: 0, len: hub.file(file).size.min(SAMPLE) };
+        let mut stop = |_: Event| listener(Progress { stage: Stage::Asking, done: 0, total: 0 }).is_break();
+        let started = Instant::now();
+        fetch(hub, &options.patience, &piece, &mut Dice(3), &mut stop)?;
+        // A rate for people: fractions of bytes do not matter.
+        Ok((piece.len as f64 / started.elapsed().as_secs_f64().max(1e-6)) as u64)
     }
 
     /// What a journal is bound to: the plan, and what is known of the content.
@@ -352,7 +290,7 @@ impl Job {
         let first = run.restore(&state, &mut journal)?;
         let before = if first == state.units.len() { &state.proven[..] } else { &[] };
         let proofs = Proofs::new(&self.prover, options.prove_source, before);
-        let proofs = run.transfer(options, first, proofs, &mut journal)?;
+        let proofs = run.transfer(options, first, proofs, journal)?;
         let Run { mut builder, .. } = run;
         let journal_path = builder.target().journal().to_path_buf();
         let partial = builder.target().partial().to_path_buf();
@@ -502,29 +440,42 @@ impl Run<'_> {
         options: &FetchOptions,
         first: usize,
         mut proofs: Proofs,
-        journal: &mut Journal,
+        journal: Journal,
     ) -> Result<Proofs> {
+        let mut committer = Committer::start(journal)?;
         let plan = &self.job.plan;
         let prover = &self.job.prover;
         let (_, total) = plan.traffic(0);
         let before = total - plan.traffic(first).1;
         let connections = options.connections.clamp(1, 32);
-        let mut transfer = Transfer::start(prover.hub.clone(), options.patience, connections, first)?;
+        let mut transfer =
+            Transfer::start(prover.hub.clone(), options.patience, connections, options.memory, first)?;
         let partial = self.builder.target().partial().to_path_buf();
         proofs.start(prover, &partial, self.layers_done())?;
-        for (number, unit) in plan.units.iter().enumerate().skip(first) {
+        for number in first..plan.units.len() {
             let meter = &mut self.builder.meter;
             let fetched = transfer.next(plan, &mut |received| meter.set(before + received))?;
-            let hash = self.write(unit, &fetched, plan.units.get(number + 1))?;
-            journal.unit(number, &hash)?;
+            let step = match self.write(number, &fetched) {
+                Err(error @ Error::Damaged { .. }) => {
+                    // All of this file is to be fetched again, the units that looked well included.
+                    let output = plan.units[number].output;
+                    let begin = plan.units.partition_point(|unit| unit.output < output);
+                    committer.push(Step::Back(begin))?;
+                    return Err(error);
+                }
+                done => done?,
+            };
+            drop(fetched);
+            committer.push(step)?;
             proofs.start(prover, &partial, self.layers_done())?;
             for shard in proofs.fresh.drain(..) {
-                journal.proven(shard)?;
+                committer.push(Step::Proven(shard))?;
             }
             if proofs.wrong.is_some() {
                 break;
             }
         }
+        committer.finish()?;
         Ok(proofs)
     }
 
@@ -535,8 +486,11 @@ impl Run<'_> {
         if self.listed < first { 0 } else { self.listed - first }
     }
 
-    /// Appends a unit and flushes it. Returns the hash of its file so far.
-    fn write(&mut self, unit: &Unit, fetched: &Fetched, next: Option<&Unit>) -> Result<[u8; 32]> {
+    /// Appends a unit. Returns what is to be flushed and recorded.
+    fn write(&mut self, number: usize, fetched: &Fetched) -> Result<Step> {
+        let units = &self.job.plan.units;
+        let unit = &units[number];
+        let whole = units.get(number + 1).is_none_or(|next| next.output != unit.output);
         let out = &self.job.plan.outputs[unit.output];
         let mut sink = match self.sink.take() {
             Some(sink) => sink,
@@ -560,16 +514,16 @@ impl Run<'_> {
             source::check_sidecar(name, &head[..head.len().min(64)])?;
         }
         self.append(&mut sink, unit, fetched)?;
-        if next.is_some_and(|next| next.output == unit.output) {
-            let hash = sink.sync()?;
+        let (file, prefix) = sink.hand_over()?;
+        let path = sink.path().to_path_buf();
+        if whole {
+            self.check_file(&out.path, &prefix)?;
+            self.builder.list_as(&out.path, out.len, prefix);
+            self.listed = unit.output + 1;
+        } else {
             self.sink = Some(sink);
-            return Ok(hash);
         }
-        let (size, sha256) = sink.finish()?;
-        self.check_file(&out.path, &sha256)?;
-        self.builder.list_as(&out.path, size, sha256);
-        self.listed = unit.output + 1;
-        Ok(sha256)
+        Ok(Step::Unit { file, path, whole, number, prefix })
     }
 
     fn append(&self, sink: &mut Sink, unit: &Unit, fetched: &Fetched) -> Result<()> {
@@ -617,11 +571,12 @@ impl Run<'_> {
             return Ok(());
         };
         let Prover { source, hub, .. } = &*self.job.prover;
-        let known = source.known().and_then(|known| known.sidecar(name)).map(str::to_owned);
+        let planned = (name == "config.json").then(|| self.job.config.clone());
+        let known = source.known().and_then(|known| known.sidecar(name)).map(str::to_owned).or(planned);
         match known.or_else(|| hub.by_name(name).and_then(|info| info.sha256.clone())) {
             Some(want) if want != hash::hex(sha256) => Err(Error::damaged(
                 name,
-                "what arrived does not have the published hash; run the same command again",
+                "what arrived does not have the hash it should have; run the same command again",
             )),
             _ => Ok(()),
         }
@@ -645,104 +600,4 @@ fn tidy(builder: &Builder<'_>) -> Result<()> {
         builder.dir().remove_file(&name).map_err(Error::io("delete", partial.join(&entry.name)))?;
     }
     Ok(())
-}
-
-/// Hashes of shards, taken beside the transfer, one after the other.
-struct Proofs {
-    /// Shards still to be proven: number, layers needed, expected hash.
-    waiting: Vec<(usize, usize, String)>,
-    running: Option<(usize, String, JoinHandle<Result<[u8; 32]>>)>,
-    /// Shards proven since somebody last looked.
-    fresh: Vec<usize>,
-    outcome: Vec<(String, Proof)>,
-    stop: Arc<AtomicBool>,
-    wrong: Option<Error>,
-}
-
-impl Proofs {
-    /// `before` has the shards that a former run proved.
-    fn new(prover: &Prover, all: bool, before: &[usize]) -> Self {
-        let (mut waiting, mut outcome) = (Vec::new(), Vec::new());
-        for (number, shard) in prover.source.shards().iter().enumerate() {
-            let proof = match prover.expected(number) {
-                None => Proof::NoHash,
-                Some(_) if before.contains(&number) => Proof::Proven,
-                Some(_) if prover.has_gaps(number) && !all => Proof::Partial,
-                Some(expected) => {
-                    waiting.push((number, prover.needs(number), expected));
-                    Proof::Proven
-                }
-            };
-            outcome.push((shard.name.clone(), proof));
-        }
-        let stop = Arc::new(AtomicBool::new(false));
-        Self { waiting, running: None, fresh: Vec::new(), outcome, stop, wrong: None }
-    }
-
-    /// Starts the next proof if its layers are there and no other is running.
-    fn start(&mut self, prover: &Arc<Prover>, dir: &Path, layers: usize) -> Result<()> {
-        if self.running.as_ref().is_some_and(|(.., thread)| thread.is_finished()) {
-            self.join()?;
-        }
-        let all = prover.geometry.experts.layers.len();
-        // `model_weights.bin` is complete before any layer is; a shard without experts waits for the first.
-        let ready = |needs: usize| layers >= needs.max(1).min(all);
-        if self.running.is_none()
-            && let Some(at) = self.waiting.iter().position(|(_, needs, _)| ready(*needs))
-        {
-            let (shard, _, expected) = self.waiting.remove(at);
-            let (prover, dir, stop) = (prover.clone(), dir.to_path_buf(), self.stop.clone());
-            let thread = std::thread::Builder::new()
-                .name("proof".into())
-                .spawn(move || prover.hash(&dir, shard, &stop))
-                .map_err(Error::io("start a thread for", "the proof"))?;
-            self.running = Some((shard, expected, thread));
-        }
-        Ok(())
-    }
-
-    fn join(&mut self) -> Result<()> {
-        let Some((shard, expected, thread)) = self.running.take() else { return Ok(()) };
-        let found = thread.join().map_err(|_| Error::Unsupported("the proof's thread panicked".into()))??;
-        if hash::hex(&found) != expected {
-            let name = &self.outcome[shard].0;
-            let what = "what was fetched does not have the published SHA-256; it has been discarded";
-            self.wrong.get_or_insert_with(|| Error::damaged(name, what));
-        } else {
-            self.fresh.push(shard);
-        }
-        Ok(())
-    }
-
-    /// Waits for all of them.
-    fn finish(
-        mut self,
-        prover: &Arc<Prover>,
-        dir: &Path,
-        meter: &mut Meter<'_>,
-    ) -> Result<Vec<(String, Proof)>> {
-        meter.stage(Stage::Proving)?;
-        loop {
-            self.start(prover, dir, usize::MAX)?;
-            if self.running.is_none() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-            meter.step(0)?;
-        }
-        match self.wrong.take() {
-            Some(error) => Err(error),
-            None => Ok(std::mem::take(&mut self.outcome)),
-        }
-    }
-}
-
-impl Drop for Proofs {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // A thread that reads files of a directory that is about to be deleted must end first.
-        if let Some((.., thread)) = self.running.take() {
-            let _ = thread.join();
-        }
-    }
 }

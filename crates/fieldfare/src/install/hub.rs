@@ -9,6 +9,7 @@ use std::io::Read;
 use std::sync::Mutex;
 
 use ureq::http::{HeaderMap, Response};
+use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
 use super::retry::{Fault, Patience, retry_after};
@@ -167,6 +168,8 @@ impl Hub {
             .timeout_recv_response(Some(patience.stall))
             .timeout_per_read(Some(patience.stall))
             .timeout_per_write(Some(patience.stall))
+            // Certificates of the system, so that a company's proxy works.
+            .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
             .max_idle_connections(64)
             .max_idle_connections_per_host(32)
             .user_agent(concat!("fieldfare/", env!("CARGO_PKG_VERSION")));

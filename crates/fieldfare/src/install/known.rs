@@ -9,6 +9,7 @@ pub(crate) struct Known {
     /// Repository id, also in manifests.
     pub(crate) id: &'static str,
     /// The commit.
+    #[cfg_attr(not(feature = "install"), expect(dead_code, reason = "asked for over a network only"))]
     pub(crate) revision: &'static str,
     /// `sha256:` and the hash of `model.safetensors.index.json`.
     pub(crate) snapshot: &'static str,

@@ -1,19 +1,31 @@
-//! From a local checkpoint to a model directory, and from one layout to the other, in bounded memory.
+//! From a checkpoint, here or on a network, to a model directory, and from one layout to the other, in bounded memory.
 //!
 //! ```text
 //! source    an MLX checkpoint: headers, inventory, reads by tensor      config    what its config.json says
 //! schema    tensors against the shapes that the config implies          matrix    rows to panels and back
 //! build     the files of the new directory, hashed as they are written  target    lock, NAME.partial, promotion
+//!
+//! fetch     an install over a network from its first question to its receipt; a killed one goes on where it was
+//! hub       addresses, tokens, what a reply must be                     ask       the questions before the payload
+//! plan      which runs of the source go where (pure)                    transfer  requests in flight, bounded memory
+//! retry     what is tried again, and when (pure)                        journal   what is durably done
+//! commit    flushes, then journals, beside the work                     proof     the source's hashes, of what was written
+//! known     checkpoints known by hash (data)
 //! ```
 //!
 //! Everything that can be checked is checked before the first payload byte. A directory gets its name only when every file
-//! in it has been flushed, its manifest last; whatever ends a run before that leaves nothing behind but the lock file, and
-//! a killed process a marked `NAME.partial` that the next run replaces.
+//! in it has been flushed, its manifest last; whatever ends a local run before that leaves nothing behind but the lock
+//! file, and a killed process a marked `NAME.partial` that the next run replaces. An install over a network keeps
+//! `NAME.partial` and its journal, and continues.
 //!
 //! Memory: a write buffer of 1 MiB, read buffers of 1 MiB for each part of a matrix, and two expert blobs (3.4 MB each for
 //! 26B-A4B, at most [`matrix::MAX_BLOB`]). No tensor, shard or layer file is ever held.
 
+#[cfg(feature = "install")]
+mod ask;
 mod build;
+#[cfg(feature = "install")]
+mod commit;
 mod config;
 mod convert;
 #[cfg(feature = "install")]

@@ -7,9 +7,12 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use super::build::Meter;
 use super::hub::Hub;
 use super::matrix::{Component, Scratch, Unpacker};
 use super::plan::Piece;
@@ -18,8 +21,9 @@ use super::retry::Patience;
 use super::schema::{ROLES, expert_module};
 use super::source::Checkpoint;
 use super::transfer::{Dice, Event, fetch};
+use super::{Proof, Stage};
 use crate::format::safetensors::TensorInfo;
-use crate::format::{DType, EXPERTS_DIR, IndexEntry, WEIGHTS};
+use crate::format::{DType, EXPERTS_DIR, IndexEntry, WEIGHTS, hash};
 use crate::sys::file::{Dir, read_exact_at};
 use crate::{Error, Result};
 
@@ -208,5 +212,105 @@ impl Reader<'_> {
             done += len;
         }
         Ok(())
+    }
+}
+
+/// Hashes of shards, taken beside the transfer, one after the other.
+pub(crate) struct Proofs {
+    /// Shards still to be proven: number, layers needed, expected hash.
+    waiting: Vec<(usize, usize, String)>,
+    running: Option<(usize, String, JoinHandle<Result<[u8; 32]>>)>,
+    /// Shards proven since somebody last looked.
+    pub(crate) fresh: Vec<usize>,
+    outcome: Vec<(String, Proof)>,
+    stop: Arc<AtomicBool>,
+    pub(crate) wrong: Option<Error>,
+}
+
+impl Proofs {
+    /// `before` has the shards that a former run proved.
+    pub(crate) fn new(prover: &Prover, all: bool, before: &[usize]) -> Self {
+        let (mut waiting, mut outcome) = (Vec::new(), Vec::new());
+        for (number, shard) in prover.source.shards().iter().enumerate() {
+            let proof = match prover.expected(number) {
+                None => Proof::NoHash,
+                Some(_) if before.contains(&number) => Proof::Proven,
+                Some(_) if prover.has_gaps(number) && !all => Proof::Partial,
+                Some(expected) => {
+                    waiting.push((number, prover.needs(number), expected));
+                    Proof::Proven
+                }
+            };
+            outcome.push((shard.name.clone(), proof));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        Self { waiting, running: None, fresh: Vec::new(), outcome, stop, wrong: None }
+    }
+
+    /// Starts the next proof if its layers are there and no other is running.
+    pub(crate) fn start(&mut self, prover: &Arc<Prover>, dir: &Path, layers: usize) -> Result<()> {
+        if self.running.as_ref().is_some_and(|(.., thread)| thread.is_finished()) {
+            self.join()?;
+        }
+        let all = prover.geometry.experts.layers.len();
+        // `model_weights.bin` is complete before any layer is; a shard without experts waits for the first.
+        let ready = |needs: usize| layers >= needs.max(1).min(all);
+        if self.running.is_none()
+            && let Some(at) = self.waiting.iter().position(|(_, needs, _)| ready(*needs))
+        {
+            let (shard, _, expected) = self.waiting.remove(at);
+            let (prover, dir, stop) = (prover.clone(), dir.to_path_buf(), self.stop.clone());
+            let thread = std::thread::Builder::new()
+                .name("proof".into())
+                .spawn(move || prover.hash(&dir, shard, &stop))
+                .map_err(Error::io("start a thread for", "the proof"))?;
+            self.running = Some((shard, expected, thread));
+        }
+        Ok(())
+    }
+
+    fn join(&mut self) -> Result<()> {
+        let Some((shard, expected, thread)) = self.running.take() else { return Ok(()) };
+        let found = thread.join().map_err(|_| Error::Unsupported("the proof's thread panicked".into()))??;
+        if hash::hex(&found) != expected {
+            let name = &self.outcome[shard].0;
+            let what = "what was fetched does not have the published SHA-256; it has been discarded";
+            self.wrong.get_or_insert_with(|| Error::damaged(name, what));
+        } else {
+            self.fresh.push(shard);
+        }
+        Ok(())
+    }
+
+    /// Waits for all of them.
+    pub(crate) fn finish(
+        mut self,
+        prover: &Arc<Prover>,
+        dir: &Path,
+        meter: &mut Meter<'_>,
+    ) -> Result<Vec<(String, Proof)>> {
+        meter.stage(Stage::Proving)?;
+        loop {
+            self.start(prover, dir, usize::MAX)?;
+            if self.running.is_none() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            meter.step(0)?;
+        }
+        match self.wrong.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut self.outcome)),
+        }
+    }
+}
+
+impl Drop for Proofs {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A thread that reads files of a directory that is about to be deleted must end first.
+        if let Some((.., thread)) = self.running.take() {
+            let _ = thread.join();
+        }
     }
 }

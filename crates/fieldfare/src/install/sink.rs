@@ -38,12 +38,18 @@ impl Sink {
         Ok(Self { path, file, hash, buffer: Vec::with_capacity(CHUNK), flushed: at })
     }
 
-    /// Puts everything written so far on the disk; returns its hash.
+    /// Hands everything written so far to the system: the file, to be flushed by somebody else, and the hash so far.
     #[cfg(feature = "install")]
-    pub(crate) fn sync(&mut self) -> Result<[u8; 32]> {
+    pub(crate) fn hand_over(&mut self) -> Result<(File, [u8; 32])> {
         self.flush()?;
-        self.file.sync_data().map_err(Error::io("sync", &self.path))?;
-        Ok(self.hash.clone().finalize().into())
+        let file = self.file.try_clone().map_err(Error::io("write", &self.path))?;
+        Ok((file, self.hash.clone().finalize().into()))
+    }
+
+    /// Name of the file.
+    #[cfg(feature = "install")]
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
     }
 
     /// Bytes written so far.

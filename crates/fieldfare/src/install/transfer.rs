@@ -16,7 +16,9 @@ use super::retry::{Fault, Patience};
 use crate::{Error, Result};
 
 /// Source bytes in memory at a time, unless one unit has more.
-const BUDGET: u64 = 82 << 20;
+pub(crate) const BUDGET: u64 = 82 << 20;
+/// Good requests after which one more is allowed at a time again.
+const RECOVER: usize = 16;
 /// How often the caller hears of progress and can stop the work.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -32,6 +34,36 @@ struct Shared {
     /// Requests that may be in flight; fewer after a server said that there are too many.
     allowed: AtomicUsize,
     busy: AtomicUsize,
+    /// Requests that went well since the number was last changed.
+    good: AtomicUsize,
+    most: usize,
+}
+
+impl Shared {
+    /// Heeds what happens to a request; true if it is to stop.
+    fn event(&self, event: &Event) -> bool {
+        match event {
+            Event::Bytes(n) => {
+                self.received.fetch_add(*n, Ordering::Relaxed);
+            }
+            Event::Waiting => {}
+            Event::TooMany => {
+                let now = self.allowed.load(Ordering::Relaxed);
+                self.allowed.store((now / 2).max(1), Ordering::Relaxed);
+                self.good.store(0, Ordering::Relaxed);
+            }
+        }
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// A request went well.
+    fn went_well(&self) {
+        if self.good.fetch_add(1, Ordering::Relaxed) + 1 >= RECOVER {
+            self.good.store(0, Ordering::Relaxed);
+            let now = self.allowed.load(Ordering::Relaxed);
+            self.allowed.store((now + 1).min(self.most), Ordering::Relaxed);
+        }
+    }
 }
 
 struct Job {
@@ -75,13 +107,20 @@ pub(crate) struct Transfer {
     admitted: usize,
     next: usize,
     in_memory: u64,
+    memory: u64,
     /// Source bytes of the unit last handed out.
     out: u64,
 }
 
 impl Transfer {
-    /// Starts `connections` workers for the units from `first` on.
-    pub(crate) fn start(hub: Arc<Hub>, patience: Patience, connections: usize, first: usize) -> Result<Self> {
+    /// Starts `connections` workers for the units from `first` on; `memory` bounds the bytes held.
+    pub(crate) fn start(
+        hub: Arc<Hub>,
+        patience: Patience,
+        connections: usize,
+        memory: u64,
+        first: usize,
+    ) -> Result<Self> {
         let (send, done) = mpsc::channel();
         let shared = Arc::new(Shared {
             hub,
@@ -92,6 +131,8 @@ impl Transfer {
             received: AtomicU64::new(0),
             allowed: AtomicUsize::new(connections),
             busy: AtomicUsize::new(0),
+            good: AtomicUsize::new(0),
+            most: connections,
         });
         for number in 0..connections {
             let (shared, send) = (shared.clone(), send.clone());
@@ -102,7 +143,16 @@ impl Transfer {
                 .spawn(move || work(&shared, &send, seed))
                 .map_err(Error::io("start a thread for", "the transfer"))?;
         }
-        Ok(Self { shared, done, pending: HashMap::new(), admitted: first, next: first, in_memory: 0, out: 0 })
+        Ok(Self {
+            shared,
+            done,
+            pending: HashMap::new(),
+            admitted: first,
+            next: first,
+            in_memory: 0,
+            memory,
+            out: 0,
+        })
     }
 
     /// Bytes received so far.
@@ -147,7 +197,7 @@ impl Transfer {
     /// Asks for as many units as fit.
     fn admit(&mut self, plan: &FetchPlan) {
         while let Some(unit) = plan.units.get(self.admitted) {
-            if self.in_memory > 0 && self.in_memory + unit.fetch > BUDGET {
+            if self.in_memory > 0 && self.in_memory + unit.fetch > self.memory {
                 break;
             }
             let requests = unit.requests();
@@ -191,19 +241,10 @@ fn work(shared: &Shared, send: &Sender<Done>, seed: u32) {
             queue = shared.wake.wait_timeout(queue, TICK).unwrap_or_else(PoisonError::into_inner).0;
         };
         drop(queue);
-        let bytes = fetch(&shared.hub, &shared.patience, &job.request, &mut dice, &mut |event| match event {
-            Event::Bytes(n) => {
-                shared.received.fetch_add(n, Ordering::Relaxed);
-                shared.stop.load(Ordering::Relaxed)
-            }
-            Event::Waiting => shared.stop.load(Ordering::Relaxed),
-            Event::TooMany => {
-                let fewer = |n: usize| Some((n / 2).max(1));
-                // The closure never refuses.
-                let _ = shared.allowed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
-                shared.stop.load(Ordering::Relaxed)
-            }
-        });
+        let bytes = fetch(&shared.hub, &shared.patience, &job.request, &mut dice, &mut |e| shared.event(&e));
+        if bytes.is_ok() {
+            shared.went_well();
+        }
         shared.busy.fetch_sub(1, Ordering::Relaxed);
         shared.wake.notify_one();
         if send.send((job.unit, job.slot, bytes)).is_err() {

@@ -95,6 +95,11 @@ impl Dir {
 
     /// Flushes the directory's entries to the disk.
     pub fn sync(&self) -> io::Result<()> {
+        // There, fsync alone leaves data in the drive's cache.
+        #[cfg(target_vendor = "apple")]
+        if fs::fcntl_fullfsync(&self.0).is_ok() {
+            return Ok(());
+        }
         Ok(fs::fsync(&self.0)?)
     }
 
