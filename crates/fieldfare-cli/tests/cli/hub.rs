@@ -80,7 +80,7 @@ fn killed_at_any_instant_and_run_again() {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             // After some kills it is left alone.
             if in_this < 8 {
-                std::thread::sleep(Duration::from_micros((dice >> 33) % 500_000));
+                std::thread::sleep(Duration::from_micros((dice >> 33) % 200_000));
                 let running = child.try_wait().unwrap().is_none();
                 // SIGKILL: nothing of the process runs after it.
                 child.kill().unwrap();

@@ -50,7 +50,9 @@ impl Asker<'_, '_> {
         }
         let listener = &mut *self.listener;
         let mut stop = |_: Event| listener(Progress { stage: Stage::Asking, done: 0, total: 0 }).is_break();
-        fetch(&self.hub, &self.patience, &Piece { file, offset, len }, &mut Dice(7), &mut stop)
+        let piece = Piece { file, offset, len };
+        let bytes = fetch(&self.hub, &self.patience, &piece, &mut Dice(7), &mut stop)?;
+        Ok(bytes.to_vec())
     }
 
     /// A small file as a whole.

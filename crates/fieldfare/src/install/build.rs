@@ -120,7 +120,7 @@ impl<'a> Builder<'a> {
     pub(crate) fn create_anew(&self, path: &str, len: u64) -> Result<Sink> {
         match self.dir.remove_file(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io("delete", self.target.partial().join(path))(e));
+                Err(Error::io("delete", self.target.partial().join(path))(e))
             }
             _ => self.create(path, len),
         }

@@ -483,7 +483,7 @@ impl Run<'_> {
     fn layers_done(&self) -> usize {
         let outputs = &self.job.plan.outputs;
         let first = outputs.len() - self.job.prover.geometry.experts.layers.len();
-        if self.listed < first { 0 } else { self.listed - first }
+        self.listed.saturating_sub(first)
     }
 
     /// Appends a unit. Returns what is to be flushed and recorded.

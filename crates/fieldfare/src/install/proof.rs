@@ -208,18 +208,21 @@ impl Reader<'_> {
             let piece = Piece { file, offset: tensor.offset + done, len };
             let stop = self.stop;
             let mut listener = |_: Event| stop.load(Ordering::Relaxed);
-            self.hash.update(fetch(hub, patience, &piece, &mut Dice(1), &mut listener)?);
+            self.hash.update(&*fetch(hub, patience, &piece, &mut Dice(1), &mut listener)?);
             done += len;
         }
         Ok(())
     }
 }
 
+/// A proof that is being made: shard, expected hash, thread.
+type Running = (usize, String, JoinHandle<Result<[u8; 32]>>);
+
 /// Hashes of shards, taken beside the transfer, one after the other.
 pub(crate) struct Proofs {
     /// Shards still to be proven: number, layers needed, expected hash.
     waiting: Vec<(usize, usize, String)>,
-    running: Option<(usize, String, JoinHandle<Result<[u8; 32]>>)>,
+    running: Option<Running>,
     /// Shards proven since somebody last looked.
     pub(crate) fresh: Vec<usize>,
     outcome: Vec<(String, Proof)>,

@@ -13,12 +13,15 @@ use std::time::Duration;
 use super::hub::{Hub, shown};
 use super::plan::{FetchPlan, Piece};
 use super::retry::{Fault, Patience};
+use crate::sys::buffer::Buffer;
 use crate::{Error, Result};
 
 /// Source bytes in memory at a time, unless one unit has more.
 pub(crate) const BUDGET: u64 = 82 << 20;
 /// Good requests after which one more is allowed at a time again.
 const RECOVER: usize = 16;
+/// Most bytes of one read.
+const STEP: usize = 256 << 10;
 /// How often the caller hears of progress and can stop the work.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -75,7 +78,7 @@ struct Job {
 /// The bytes of a unit.
 pub(crate) struct Fetched {
     requests: Vec<Piece>,
-    buffers: Vec<Vec<u8>>,
+    buffers: Vec<Option<Buffer>>,
 }
 
 impl Fetched {
@@ -84,7 +87,7 @@ impl Fetched {
         let at = self.requests.partition_point(|r| (r.file, r.offset) <= (piece.file, piece.offset));
         let found = at.checked_sub(1).and_then(|i| {
             let start = usize::try_from(piece.offset - self.requests[i].offset).ok()?;
-            self.buffers[i].get(start..start.checked_add(usize::try_from(piece.len).ok()?)?)
+            self.buffers[i].as_deref()?.get(start..start.checked_add(usize::try_from(piece.len).ok()?)?)
         });
         found.ok_or_else(|| Error::Unsupported("a piece that was not fetched".into()))
     }
@@ -92,11 +95,11 @@ impl Fetched {
 
 struct Pending {
     requests: Vec<Piece>,
-    buffers: Vec<Vec<u8>>,
+    buffers: Vec<Option<Buffer>>,
     left: usize,
 }
 
-type Done = (usize, usize, Result<Vec<u8>>);
+type Done = (usize, usize, Result<Buffer>);
 
 /// Fetches the units of a plan, in order.
 pub(crate) struct Transfer {
@@ -182,7 +185,7 @@ impl Transfer {
                 Ok((unit, slot, bytes)) => {
                     let bytes = bytes?;
                     if let Some(unit) = self.pending.get_mut(&unit) {
-                        unit.buffers[slot] = bytes;
+                        unit.buffers[slot] = Some(bytes);
                         unit.left -= 1;
                     }
                 }
@@ -210,7 +213,7 @@ impl Transfer {
             }));
             drop(queue);
             self.shared.wake.notify_all();
-            let buffers = vec![Vec::new(); requests.len()];
+            let buffers = requests.iter().map(|_| None).collect();
             self.pending.insert(self.admitted, Pending { left: requests.len(), requests, buffers });
             self.admitted += 1;
         }
@@ -280,18 +283,19 @@ pub(crate) fn fetch(
     request: &Piece,
     dice: &mut Dice,
     stop: &mut dyn FnMut(Event) -> bool,
-) -> Result<Vec<u8>> {
+) -> Result<Buffer> {
     let len = usize::try_from(request.len)
         .map_err(|_| Error::Unsupported(format!("a request of {} bytes", request.len)))?;
-    let mut bytes = Vec::with_capacity(len);
+    let mut bytes = Buffer::new(len).map_err(Error::io("take memory for", "a request"))?;
+    let mut have = 0;
     let (mut failed, mut expired) = (0, 0);
-    while bytes.len() < len {
-        let before = bytes.len();
-        let fault = match attempt(hub, request, &mut bytes, len, stop) {
+    while have < len {
+        let before = have;
+        let fault = match attempt(hub, request, &mut bytes, &mut have, stop) {
             Ok(()) => break,
             Err(fault) => fault,
         };
-        if bytes.len() > before {
+        if have > before {
             (failed, expired) = (0, 0);
         }
         let (reason, after) = match fault {
@@ -331,39 +335,39 @@ pub(crate) fn sleep(mut wait: Duration, stop: &mut dyn FnMut(Event) -> bool) -> 
     Ok(())
 }
 
-/// One request for what is missing. What came before a failure is kept.
+/// One request for what is missing. What came before a failure is kept; `have` counts it.
 fn attempt(
     hub: &Hub,
     request: &Piece,
-    bytes: &mut Vec<u8>,
-    len: usize,
+    bytes: &mut [u8],
+    have: &mut usize,
     stop: &mut dyn FnMut(Event) -> bool,
 ) -> Result<(), Fault> {
-    let have = bytes.len() as u64;
-    let mut reader = hub.open(request.file, request.offset + have, request.len - have)?;
+    let first = *have;
+    let mut reader = hub.open(request.file, request.offset + first as u64, request.len - first as u64)?;
     let name = || hub.file(request.file).name.clone();
-    while bytes.len() < len {
+    while *have < bytes.len() {
         if stop(Event::Waiting) {
             return Err(Error::Cancelled.into());
         }
-        let at = bytes.len();
-        let step = (len - at).min(256 << 10);
-        let read = reader.by_ref().take(step as u64).read_to_end(bytes);
-        stop(Event::Bytes((bytes.len() - at) as u64));
-        match read {
+        let end = bytes.len().min(*have + STEP);
+        match reader.read(&mut bytes[*have..end]) {
             Ok(0) => return Err(Fault::again(format!("{}: the connection ended early", name()))),
-            Ok(_) => {}
+            Ok(n) => {
+                *have += n;
+                stop(Event::Bytes(n as u64));
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(e) => return Err(Fault::again(format!("{}: {e}", name()))),
         }
     }
     // The end must be the end; reading it also lets the connection be used again.
     match reader.read(&mut [0]) {
-        Ok(0) => Ok(()),
+        Ok(0) | Err(_) => Ok(()),
         Ok(_) => {
-            bytes.truncate(usize::try_from(have).unwrap_or(0));
+            *have = first;
             Err(Fault::again(format!("{}: more bytes than asked for", name())))
         }
-        Err(_) => Ok(()),
     }
 }
 

@@ -224,7 +224,7 @@ fn seeded_mixtures() {
         let harsh = seed % 3 == 0;
         let script = move |n: usize, asked: &Asked| {
             let roll = mix(seed, n as u64);
-            if roll % 8 != 0 {
+            if !roll.is_multiple_of(8) {
                 return Fault::None;
             }
             match (roll >> 8) % if harsh { 40 } else { 30 } {

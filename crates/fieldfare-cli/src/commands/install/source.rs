@@ -98,9 +98,8 @@ pub(super) fn token() -> Option<String> {
         })?;
         Some(home.join("token"))
     })?;
-    let bytes = std::fs::metadata(&path).ok().filter(|meta| meta.is_file() && meta.len() < 4096)?;
-    drop(bytes);
-    std::fs::read_to_string(path).ok().and_then(clean)
+    let small = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() < 4096);
+    if small { std::fs::read_to_string(path).ok().and_then(clean) } else { None }
 }
 
 fn text(name: &str) -> Option<String> {
