@@ -22,8 +22,8 @@ from corpus.tasks import TASKS
 from export import dequantized
 from packing import WRITTEN, Encoder
 
-EACH = {"facts": 200, "sums": 200, "tool_call": 200, "json_answer": 100, "memory": 100, "tool_result": 80, "unknown": 80}
-OTHERS = 30
+EACH = {"facts": 200, "sums": 200, "tool_call": 400}
+OTHERS = 100
 ROWS, LENGTH, TOP = 40, 400, 32
 
 
@@ -41,10 +41,11 @@ def declarable(d):
 
 
 def write_cases(path, seed="evaluation", each=None, only=()):
-    rng, count = random.Random(seed), 0
+    count = 0
     with open(path, "w", encoding="utf-8") as f:
         for name, (_, make) in sorted(TASKS.items()):
-            seen = set()
+            # Its own generator: a change in one task leaves the cases of the others as they were.
+            rng, seen = random.Random(f"{seed}/{name}"), set()
             while len(seen) < (each or EACH.get(name, OTHERS)) and (not only or name in only):
                 d = make(rng, "test")
                 c = case(len(seen), d)

@@ -50,7 +50,25 @@ ALIKE = [{"get_time", "now", "get_timezone"}, {"web_search", "wikipedia", "get_n
          {"set_thermostat", "get_room_temperature"}, {"find_device", "get_battery"}, {"create_note", "search_notes"},
          {"write_file", "append_file"},
          {"search_email", "read_inbox"}, {"find_contact", "call_contact"}, {"set_timer", "set_alarm"}, {"spell_check", "count_words"},
-         {"set_light_color", "set_scene"}, {"track_order", "cancel_order"}, {"service_status", "restart_service"}, {"get_env", "set_env"}]
+         {"set_light_color", "set_scene"}, {"track_order", "cancel_order"}, {"service_status", "restart_service"}, {"get_env", "set_env"},
+         {"discount_price", "sales_tax", "percent_of", "calculate", "tip_calculator", "simple_interest", "split_bill"},
+         {"find_device", "where_stored", "lost_item", "ring_phone", "find_place"}, {"reboot_device", "restart_service", "start_server"},
+         {"show_logs", "read_lines", "read_file", "open_at_line"}, {"create_branch", "git_checkout", "merge_branch"},
+         {"rename_symbol", "swap_text", "edit_file", "move_file"}, {"compare_files", "git_diff"}, {"join_files", "append_file"},
+         {"backup_folder", "sync_folders", "copy_file", "move_file"}, {"disk_usage", "file_info"}, {"run_script", "run_shell", "run_tests"},
+         {"lint_file", "format_code", "spell_check"}, {"average_of", "largest_rows", "query_database"}, {"comment_issue", "label_issue"},
+         {"invite_person", "send_email", "send_message"}, {"move_event", "create_event", "delete_event", "plan_to", "book_doctor"},
+         {"is_free", "list_events"}, {"book_room", "book_table", "book_hotel"}, {"cancel_booking", "cancel_order", "return_item"},
+         {"currency_of", "get_exchange_rate"}, {"play_podcast", "play_song", "play_genre", "play_station"},
+         {"lend_thing", "create_note", "remember_that", "save_parking", "write_diary", "report_problem", "flash_card"},
+         {"add_task", "create_reminder", "chore_done", "give_chore", "plan_to", "wish_list", "create_note"},
+         {"compare_prices", "get_price", "search_products", "gift_ideas"}, {"item_left", "check_stock"}, {"donate", "send_money", "pay_bill"},
+         {"spent_on", "get_balance"}, {"pack_list", "add_to_shopping_list"}, {"bus_next", "train_schedule"},
+         {"battery_of", "get_battery", "charge_car"}, {"save_page", "open_url", "page_text"}, {"is_site_up", "ping_host", "service_status"},
+         {"opening_hours", "find_restaurants"}, {"report_problem", "create_issue"}, {"deploy_app", "roll_back"},
+         {"build_project", "run_tests"}, {"birthday_of", "find_contact"}, {"help_at", "call_contact"}, {"read_aloud", "pronounce"},
+         {"airport_info", "airport_delays", "airport_parking"}, {"meet_at", "create_event", "plan_to"}, {"finish_reminder", "create_reminder", "remind_person"},
+         {"coin_history", "get_exchange_rate", "get_crypto_price"}, {"tidy_folder", "delete_file"}, {"make_qr", "shorten_url"}, {"drop_table", "delete_file"}, {"scale_service", "start_server"}]
 CLASH = {}
 for _group in ALIKE:
     for _key in sorted(_group):

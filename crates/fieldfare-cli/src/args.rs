@@ -2,11 +2,12 @@
 //! from here and from nowhere else.
 
 mod bench;
+mod values;
 pub use bench::{BenchArgs, DoctorArgs, GroupArg, RoutingArg};
+use values::{integer, memory, number, seed};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fieldfare::engine::MemoryBudget;
-use fieldfare::sys::size;
 use std::path::PathBuf;
 
 /// What the environment decides.
@@ -319,6 +320,9 @@ pub struct EngineArgs {
     /// The rest of it.
     #[command(flatten)]
     pub tuning: TuningArgs,
+    /// Threads that compute [default: as the processor suggests]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 1024>)]
+    pub threads: Option<usize>,
 }
 
 /// How the engine works within its memory.
@@ -347,9 +351,6 @@ pub struct TuningArgs {
     /// exact computes in float32 throughout, for verification
     #[arg(long, value_enum, value_name = "PRECISION", default_value_t = PrecisionArg::Default)]
     pub precision: PrecisionArg,
-    /// Threads that compute [default: as the processor suggests]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer::<1, 1024>)]
-    pub threads: Option<usize>,
 }
 
 /// What is printed.
@@ -424,103 +425,5 @@ pub enum PrecisionArg {
     Exact,
 }
 
-/// A whole number within bounds that the message names.
-fn integer<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, String> {
-    match text.parse::<i128>() {
-        Ok(value) => usize::try_from(value).ok().filter(|value| (MIN..=MAX).contains(value)),
-        Err(error)
-            if matches!(
-                error.kind(),
-                std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow
-            ) =>
-        {
-            None
-        }
-        Err(_) => return Err("not a whole number".to_owned()),
-    }
-    .ok_or_else(|| format!("must be from {MIN} to {MAX}"))
-}
-
-/// `auto` or a size.
-fn memory(text: &str) -> Result<MemoryBudget, String> {
-    if text.trim().eq_ignore_ascii_case("auto") {
-        return Ok(MemoryBudget::Auto);
-    }
-    size::parse(text).map(MemoryBudget::Bytes)
-}
-
-fn seed(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("not a whole number from 0 to {}", u64::MAX))
-}
-
-/// A finite number within bounds that the message names.
-fn number(text: &str, min: f32, max: f32) -> Result<f32, String> {
-    let value: f32 = text.parse().map_err(|_| "not a number".to_owned())?;
-    // NaN is in no range.
-    if (min..=max).contains(&value) {
-        return Ok(value);
-    }
-    // The smallest positive float stands for "more than 0".
-    if min == f32::MIN_POSITIVE {
-        return Err(format!("must be more than 0 and at most {max}"));
-    }
-    Err(format!("must be from {min} to {max}"))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_definitions_are_sound() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn numbers_out_of_bounds_name_the_bounds() {
-        for (option, value, says) in [
-            ("--temperature", "NaN", "must be from 0 to 2"),
-            ("--temperature", "inf", "must be from 0 to 2"),
-            ("--temperature", "-1", "must be from 0 to 2"),
-            ("--temperature", "warm", "not a number"),
-            ("--top-p", "0", "must be more than 0 and at most 1"),
-            ("--top-p", "1.5", "must be more than 0 and at most 1"),
-            ("--min-p", "-0.5", "must be from 0 to 1"),
-            ("--repetition-penalty", "0", "must be from 0.01 to 100"),
-            ("--max-new", "0", "must be from 1 to 1048576"),
-            ("--max-new", "-3", "must be from 1 to 1048576"),
-            ("--max-context", "99999999999999999999999999999999999999999", "must be from 1 to 1048576"),
-            ("--max-context", "four", "not a whole number"),
-            ("--top-k", "-1", "must be from 0 to 1048576"),
-            ("--expert-cache-slots", "-2", "must be from 1 to 65536"),
-            ("--prefill-chunk-tokens", "0", "must be from 1 to 8192"),
-            ("--threads", "0", "must be from 1 to 1024"),
-            ("--memory", "2G", "write GiB (of 1024) or GB (of 1000)"),
-            ("--memory", "-1GiB", "not a size: write it as 2GiB"),
-            ("--memory", "lots", "not a size"),
-            ("--reads", "fast", "auto, direct, buffered"),
-            ("--seed", "-1", "not a whole number from 0 to 18446744073709551615"),
-            ("--stop", "", "a value is required"),
-        ] {
-            let error = Cli::try_parse_from(["fieldfare", "generate", "--prompt", "x", option, value])
-                .expect_err(&format!("{option} {value}"))
-                .to_string();
-            assert!(error.contains(says), "{option} {value}: {error}");
-        }
-    }
-
-    #[test]
-    fn options_that_do_not_go_together_are_refused() {
-        for args in [
-            vec!["fieldfare", "generate"],
-            vec!["fieldfare", "generate", "--prompt", "a", "--tokens-file", "b"],
-            vec!["fieldfare", "generate", "--prompt", "a", "--prompt-file", "b"],
-            vec!["fieldfare", "chat", "hello", "--messages-file", "b"],
-            vec!["fieldfare", "score"],
-            vec!["fieldfare", "score", "--text-file", "a", "--top", "2"],
-        ] {
-            assert!(Cli::try_parse_from(&args).is_err(), "{args:?}");
-        }
-    }
-}
+mod tests;

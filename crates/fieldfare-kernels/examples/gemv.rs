@@ -81,6 +81,8 @@ impl Bench<'_> {
             ("f32", "tiles", Kind::Float),
             ("int8 one plane", "tiles", Kind::Integer(Planes::One)),
             ("int8 two planes", "tiles", Kind::Integer(Planes::Two)),
+            ("int8 two planes", "pairs", Kind::Integer(Planes::Two)),
+            ("int8 two planes", "double", Kind::Integer(Planes::Two)),
             ("int8 one plane", "rows", Kind::Integer(Planes::One)),
             ("int8 two planes", "rows", Kind::Integer(Planes::Two)),
         ];
@@ -136,9 +138,25 @@ impl Bench<'_> {
     fn batch(&mut self, index: usize, layout: &str, kind: Kind, m_rows: usize) -> Result<(), ShapeError> {
         let count = self.data.len() / bytes() / BATCH;
         let data = &self.data[index % count * BATCH * bytes()..][..BATCH * bytes()];
-        for matrix in data.chunks_exact(bytes()) {
+        if let ("double", Kind::Integer(planes)) = (layout, kind) {
+            // The same bytes as one matrix.
+            let data = QuantData::Tiles { data, panel_stride: tile::panel_bytes(COLS) };
+            let w = QuantMatrix::new(BATCH * ROWS, COLS, 4, data)?;
+            let acts = &self.acts[planes.count() - 1];
+            self.kernels.matmul_q(&self.pool, &w, acts, m_rows, &mut self.y[..m_rows * BATCH * ROWS]);
+            return Ok(());
+        }
+        for (i, matrix) in data.chunks_exact(bytes()).enumerate() {
             let y = &mut self.y[..m_rows * ROWS];
-            let w = view(matrix, layout == "tiles")?;
+            let w = match layout {
+                // As the gate and up of an expert lie: their panels take turns.
+                "pairs" => {
+                    let panel = tile::panel_bytes(COLS);
+                    let data = QuantData::Tiles { data: &data[i * panel..], panel_stride: BATCH * panel };
+                    QuantMatrix::new(ROWS, COLS, 4, data)?
+                }
+                layout => view(matrix, layout == "tiles")?,
+            };
             match kind {
                 Kind::Stream => self.sum ^= self.kernels.stream(&self.pool, matrix),
                 Kind::Float => {

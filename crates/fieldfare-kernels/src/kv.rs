@@ -36,16 +36,4 @@ impl<'a> KvSlice<'a> {
             KvSlice::F16(data) => KvSlice::F16(&data[range]),
         }
     }
-
-    /// The elements from `start` on.
-    ///
-    /// # Panics
-    /// If there are fewer than `start`.
-    #[must_use]
-    pub fn from(&self, start: usize) -> KvSlice<'a> {
-        match self {
-            KvSlice::F32(data) => KvSlice::F32(&data[start..]),
-            KvSlice::F16(data) => KvSlice::F16(&data[start..]),
-        }
-    }
 }

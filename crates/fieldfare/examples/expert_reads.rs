@@ -46,7 +46,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // Another set of neighbours by a large stride each time, so that no request finds what the one before left.
         seed = (seed + 37) % experts;
         let wanted: Vec<usize> = (0..at_once).map(|i| (seed + i * 11) % experts).collect();
-        store.fetch(request % layers, &wanted, &mut |_, blob| {
+        store.begin(request % layers, &wanted)?;
+        store.finish(&mut |_, blob| {
             sum += u64::from(blob[0]);
             Ok(())
         })?;

@@ -38,7 +38,7 @@ def tool_call(rng, split):
     test = split == "test"
     if rng.random() < 0.04:
         return _answered(rng, test)
-    a = tool_frame.ask(rng, test, 0.6 if test else 0.68)
+    a = tool_frame.ask(rng, test, 0.6 if test else 0.56)
     messages = tool_frame.opening(rng, test) + [user(a.text)]
     think = thought(a.name, a.args, a.does) if rng.random() < THINK else None
     return calls_dialogue("tool_call", messages, tool_frame.declared(rng, test, [a]), [(a.name, a.args)], think)
@@ -152,7 +152,7 @@ THANKS = ["thanks", "thank you", "thanks a lot", "thank you very much", "great, 
           "ok thanks", "many thanks", "thank you so much", "that was all, thanks", "good, thank you", "nice, thanks", "thanks again",
           "lovely, thanks", "super, thank you", "thank you for that", "thanks, that helps", "thanks for the help"]
 THANKS_TEST = ["thanks so much", "lovely, thank you", "great, thank you very much", "thanks for that"]
-KNOWING = {"capital": {"web_search", "wikipedia", "get_population"}, "sum": {"calculate", "tip_calculator"}, "": set()}
+KNOWING = {"capital": {"web_search", "wikipedia", "get_population"}, "sum": {"calculate", "tip_calculator", "percent_of"}, "": set()}
 NO_TOOL = "I do not have a tool for that."
 
 
@@ -166,7 +166,8 @@ ABLE = {"web_search", "wikipedia", "calculate", "define_word", "find_synonyms", 
         "get_time", "get_population", "random_number", "roll_dice", "generate_image", "get_distance", "book_info", "movie_info",
         "tip_calculator",
         "create_note", "find_recipe", "get_timezone", "airport_info", "get_news", "public_holidays", "convert_currency", "get_weather",
-        "get_forecast", "set_timer", "create_reminder"}
+        "get_forecast", "set_timer", "create_reminder", "percent_of", "opposite_of", "rhyme_words", "pronounce", "remember_that",
+        "currency_of", "birthday_of", "write_diary", "area_of_room"}
 MINE = {"tool_call", "tool_parallel", "tool_none", "tool_result", "agents", "json_answer"}
 OTHER = []
 

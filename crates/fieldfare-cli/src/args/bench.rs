@@ -1,6 +1,7 @@
 //! Options of the commands that measure: `bench` and `doctor`.
 
-use super::{ModelArgs, TuningArgs, integer, memory};
+use super::values::{integer, memory, number, seed};
+use super::{ModelArgs, TuningArgs};
 use clap::{Args, ValueEnum};
 use fieldfare::engine::MemoryBudget;
 use std::path::PathBuf;
@@ -40,14 +41,21 @@ pub struct BenchArgs {
     pub cold: bool,
     /// Seconds for which each rate of the machine is measured at the start; less is less exact
     #[arg(long, value_name = "S", default_value_t = 1.0, allow_negative_numbers = true,
-        value_parser = |text: &str| super::number(text, 0.01, 60.0))]
+        value_parser = |text: &str| number(text, 0.01, 60.0))]
     pub measure_seconds: f32,
+    /// Threads that compute; one number or several [default: as the processor suggests]
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = integer::<1, 1024>)]
+    pub threads: Vec<usize>,
     /// Draw tokens per second against memory into this file
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
     /// One JSON object on one line at the end, instead of the table
     #[arg(long)]
     pub json: bool,
+    /// Write the JSON object into this file, beside the table
+    #[arg(long, value_name = "FILE.json", conflicts_with = "json")]
+    pub save: Option<PathBuf>,
     /// Nothing on standard error but errors and warnings
     #[arg(short, long)]
     pub quiet: bool,
@@ -117,7 +125,7 @@ fn routing(text: &str) -> Result<RoutingArg, String> {
         None if text == "model" => Ok(RoutingArg::Model),
         None if text == "synthetic" => Ok(RoutingArg::Synthetic(1)),
         Some(("synthetic", seed)) => {
-            super::seed(seed).map(RoutingArg::Synthetic).map_err(|reason| format!("the seed is {reason}"))
+            self::seed(seed).map(RoutingArg::Synthetic).map_err(|reason| format!("the seed is {reason}"))
         }
         _ if text.is_empty() => Err("must be model, synthetic or a file".to_owned()),
         _ => Ok(RoutingArg::Trace(PathBuf::from(text))),

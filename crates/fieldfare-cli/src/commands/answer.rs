@@ -45,10 +45,15 @@ pub fn open_at(directory: &Path, args: &EngineArgs, show: &OutputArgs) -> Outcom
 }
 
 fn engine_options(args: &EngineArgs) -> EngineOptions {
-    EngineOptions { max_context: args.max_context, memory: args.memory, ..tuned(&args.tuning) }
+    EngineOptions {
+        max_context: args.max_context,
+        memory: args.memory,
+        threads: args.threads,
+        ..tuned(&args.tuning)
+    }
 }
 
-/// The engine's options but for memory and context.
+/// The engine's options but for memory, context and threads.
 pub fn tuned(args: &TuningArgs) -> EngineOptions {
     EngineOptions {
         reads: match args.reads {
@@ -75,7 +80,6 @@ pub fn tuned(args: &TuningArgs) -> EngineOptions {
             PrecisionArg::Default => Precision::Default,
             PrecisionArg::Exact => Precision::Exact,
         },
-        threads: args.threads,
         ..EngineOptions::default()
     }
 }

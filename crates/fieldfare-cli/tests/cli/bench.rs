@@ -59,11 +59,34 @@ fn rows_have_all_figures_and_they_fit_together() {
         ] {
             assert!(number(row, key) > 0.0, "{key}: {row}");
         }
-        for key in ["hit_rate", "read_bytes_per_token", "prefill_read_bytes", "prefill_bound_ratio"] {
+        for key in [
+            "hit_rate",
+            "read_bytes_per_token",
+            "prefill_read_bytes",
+            "decode_spread",
+            "prefill_spread",
+            "decode_bounds_raised",
+            "prefill_bounds_raised",
+        ] {
             assert!(number(row, key) >= 0.0, "{key}: {row}");
         }
-        for key in ["read_bytes_per_second", "cgroup_peak_bytes", "cgroup_limit_bytes", "huge_page_share"] {
+        for key in [
+            "read_bytes_per_second",
+            "read_disk_ratio",
+            "prefill_read_bytes_per_second",
+            "prefill_read_disk_ratio",
+            "cgroup_peak_bytes",
+            "cgroup_limit_bytes",
+            "huge_page_share",
+        ] {
             assert!(row[key].is_null() || row[key].is_number(), "{key}: {row}");
+        }
+        for phase in ["decode", "prefill"] {
+            // However busy the machine is while this runs: what was reached is possible.
+            let ratio = number(row, &format!("{phase}_bound_ratio"));
+            assert!(ratio > 0.0 && ratio <= 1.0, "{row}");
+            let raised = number(row, &format!("{phase}_bounds_raised"));
+            assert!(raised <= 2.0 && (raised < 2.0 || ratio == 1.0), "{row}");
         }
         assert!(row["isa"].is_string() && row["error"].is_null(), "{row}");
         assert_eq!(
@@ -90,10 +113,9 @@ fn few_slots_read_and_routing_decides_what() {
         let report = ran.json();
         assert_eq!(report["routing"], routing);
         let row = &report["rows"][0];
-        assert!(
-            number(row, "read_bytes_per_token") > 0.0 && number(row, "read_bytes_per_second") > 0.0,
-            "{row}"
-        );
+        for key in ["read_bytes_per_token", "read_bytes_per_second", "read_disk_ratio"] {
+            assert!(number(row, key) > 0.0, "{key}: {row}");
+        }
         assert!((0.0..1.0).contains(&number(row, "hit_rate")), "{row}");
         number(row, "hit_rate")
     };
@@ -101,6 +123,32 @@ fn few_slots_read_and_routing_decides_what() {
     assert_eq!(rate("synthetic:1"), one, "the same experts each time");
     assert_ne!(one, other);
     assert_ne!(rate("model"), one);
+}
+
+#[test]
+fn several_numbers_of_threads_are_rows_and_a_table_of_gains() {
+    let home = Home::new();
+    let saved = home.path("scaling.json");
+    let mut command =
+        home.model_command(["bench", "--measure-seconds", "0.01", "--prompt", "8", "--decode", "4"]);
+    command.args(["--runs", "1", "--memory", "300MB", "--threads", "1,2", "-q", "--save"]).arg(&saved);
+    let ran = crate::support::ran(command);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let report: Value = serde_json::from_slice(&std::fs::read(saved).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let threads: Vec<_> = rows.iter().map(|row| row["threads"].as_u64().unwrap()).collect();
+    assert_eq!(threads, [1, 2]);
+    assert!(ran.out.contains("1 to 2 threads"), "{ran:?}");
+    let (_, gains) = ran.out.split_once("300 MB, prompt of 8, 4 decoded: gain over 1 thread\n").unwrap();
+    let lines: Vec<Vec<&str>> = gains.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines.len(), 2, "{gains}");
+    for (line, row) in lines.iter().zip(rows) {
+        let gain = number(row, "decode_tokens_per_second") / number(&rows[0], "decode_tokens_per_second");
+        assert_eq!((line[0], line[6]), (&*row["threads"].to_string(), &*format!("{gain:.2}")), "{gains}");
+    }
+    // One number of threads is no scaling.
+    let ran = bench(["--prompt", "8", "--decode", "4", "--runs", "1"]);
+    assert!(ran.code == 0 && !ran.out.contains("gain over"), "{ran:?}");
 }
 
 #[test]

@@ -47,8 +47,6 @@ pub(crate) const LANES: usize = 16;
 /// - `rms_norm(x, weight, eps, out)`: equal lengths; `rms_norm_in_place(x, weight, eps)` too;
 /// - `rope(head, cos, sin)`: `head.len()` even, the others half as long;
 /// - `gelu_mul`, `add`, `add_scaled`: equal lengths;
-/// - `scores(q, keys, stride, out)`: `keys` reaches to `(out.len() - 1) * stride + q.len()` unless `out` is empty;
-/// - `weighted_sum(p, values, stride, out)`: the same with `p` and `out` in the places of `out` and `q`;
 /// - `scores_many(q, width, keys, next, out, apart)`: `next` is what will be read after the keys, as long as they, a
 ///   hint; `width > 0`, q and keys whole rows of it, `apart` at least the number
 ///   of keys, and `out` reaches to `(queries - 1) * apart + keys` unless one of them is none;
@@ -70,9 +68,6 @@ pub(crate) struct Table {
     pub(crate) add_scaled: unsafe fn(&mut [f32], f32, &[f32]),
     pub(crate) scale: unsafe fn(&mut [f32], f32),
     pub(crate) soft_cap: unsafe fn(&mut [f32], f32),
-    pub(crate) softmax: unsafe fn(&mut [f32]),
-    pub(crate) scores: unsafe fn(&[f32], KvSlice<'_>, usize, &mut [f32]),
-    pub(crate) weighted_sum: unsafe fn(&[f32], KvSlice<'_>, usize, &mut [f32]),
     pub(crate) scores_many: unsafe fn(&[f32], usize, KvSlice<'_>, KvSlice<'_>, &mut [f32], usize),
     pub(crate) weighted_many: unsafe fn(&[f32], usize, KvSlice<'_>, usize, &mut [f32]),
     pub(crate) exps: unsafe fn(&mut [f32]) -> (f32, f32),

@@ -283,10 +283,6 @@ macro_rules! recompiled {
         pub(super) fn join(side: &mut (f32, f32), o: &mut [f32], with: (f32, f32), part: &[f32]) {
             soft::join(side, o, with, part);
         }
-        #[target_feature(enable = $features)]
-        pub(super) fn softmax(x: &mut [f32]) {
-            soft::softmax(x);
-        }
     };
 }
 pub(super) use recompiled;
@@ -308,9 +304,6 @@ macro_rules! table {
             add_scaled: plain::add_scaled,
             scale: plain::scale,
             soft_cap: plain::soft_cap,
-            softmax: plain::softmax,
-            scores: attend::scores,
-            weighted_sum: attend::weighted_sum,
             scores_many: attend_many::scores_many,
             weighted_many: attend_many::weighted_many,
             exps: plain::exps,

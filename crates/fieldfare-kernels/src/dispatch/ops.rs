@@ -7,7 +7,6 @@
 
 use super::Kernels;
 use crate::arch::Out;
-use crate::kv::KvSlice;
 use crate::pool::Pool;
 use crate::quant::QuantMatrix;
 use crate::tile::TILE_ROWS;
@@ -151,34 +150,6 @@ impl Kernels {
         unsafe { (self.table.soft_cap)(x, cap) }
     }
 
-    /// Softmax in place, the maximum subtracted first. `-inf` becomes 0; if all are `-inf`, or one is `+inf` or NaN,
-    /// the row becomes NaN.
-    pub fn softmax(&self, x: &mut [f32]) {
-        // SAFETY: the CPU has this table's features.
-        unsafe { (self.table.softmax)(x) }
-    }
-
-    /// `out[j] = q . keys[j * stride ..][.. q.len()]`, unscaled. A score does not depend on how many there are.
-    ///
-    /// # Panics
-    /// If `keys` ends before the last key does.
-    pub fn scores(&self, q: &[f32], keys: KvSlice<'_>, stride: usize, out: &mut [f32]) {
-        check_span(keys, stride, out.len(), q.len());
-        // SAFETY: the CPU has this table's features; the span was checked.
-        unsafe { (self.table.scores)(q, keys, stride, out) }
-    }
-
-    /// `out += sum_j p[j] * values[j * stride ..][.. out.len()]`, strictly in the order of j: a span in two calls
-    /// gives the same bits as in one.
-    ///
-    /// # Panics
-    /// If `values` ends before the last value does.
-    pub fn weighted_sum(&self, p: &[f32], values: KvSlice<'_>, stride: usize, out: &mut [f32]) {
-        check_span(values, stride, p.len(), out.len());
-        // SAFETY: the CPU has this table's features; the span was checked.
-        unsafe { (self.table.weighted_sum)(p, values, stride, out) }
-    }
-
     /// IEEE half floats as bits, rounded to the nearest, ties to even. As IEEE has it, 65520 and above become
     /// infinity: only values known to be small (normed keys and values) belong in f16. NaN stays NaN.
     ///
@@ -194,15 +165,4 @@ impl Kernels {
 fn check_matmul(w: &QuantMatrix<'_>, rows: usize, x: &[f32], m_rows: usize, y: &[f32]) {
     assert_eq!(Some(x.len()), m_rows.checked_mul(w.cols()), "x against {m_rows} rows of {}", w.cols());
     assert_eq!(Some(y.len()), m_rows.checked_mul(rows), "y against {m_rows} rows of {rows}");
-}
-
-/// `count` vectors of `width` elements, `stride` apart, lie inside `data`.
-fn check_span(data: KvSlice<'_>, stride: usize, count: usize, width: usize) {
-    let Some(last) = count.checked_sub(1) else { return };
-    let end = last.checked_mul(stride).and_then(|n| n.checked_add(width));
-    let len = data.len();
-    assert!(
-        end.is_some_and(|end| end <= len),
-        "{count} vectors of {width}, {stride} apart, in {len} elements"
-    );
 }

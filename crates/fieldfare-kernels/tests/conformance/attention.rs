@@ -129,14 +129,48 @@ fn scalar_is_attention() {
     }
 }
 
+/// Zeros, the smallest, the smallest of full precision and the largest that f16 has.
+const HALF_EDGES: [f32; 8] = [0.0, -0.0, 6e-8, -6e-8, 6.2e-5, -6.2e-5, 65504.0, -65504.0];
+
+/// Scores from all but alike to hundreds apart: what `exp` makes of the rounding of a score grows with it.
+#[test]
+fn scores_of_every_size() {
+    let mut r = Random(46);
+    for (size, tolerance) in [(0.01, 2e-6), (10.0, 2e-5), (300.0, 5e-4)] {
+        let mut text = Text::random(&mut r, (2, 1, 64), 300, None);
+        text.q.iter_mut().for_each(|q| *q *= size);
+        for kernels in all_kernels() {
+            for (i, out) in text.whole(kernels).chunks(text.width).enumerate().step_by(7) {
+                for (&o, e) in out.iter().zip(text.exact(i / text.heads, i % text.heads)) {
+                    assert!((f64::from(o) - e).abs() <= tolerance, "{size}, {i}: {o} is not {e}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn every_isa_gives_the_scalar_bits() {
     let mut r = Random(41);
+    let wild = [&EDGES[..], &WILD[..]].concat();
     for (shape, len, window) in texts() {
-        let text = Text::random(&mut r, shape, len, window);
-        let expected = text.whole(scalar());
-        for kernels in vector_kernels() {
-            assert_same(&text.whole(kernels), &expected, &format!("{:?} {shape:?}", kernels.isa()));
+        for edges in [&HALF_EDGES[..], &wild] {
+            let mut text = Text::random(&mut r, shape, len, window);
+            // In both types alike.
+            for which in 0..2 {
+                let values = r.vector_with(text.half[which].len(), edges).into_iter().map(f16::from_f32);
+                text.half[which] = values.map(f16::to_bits).collect();
+                let exact = text.half[which].iter().map(|&v| f16::from_bits(v).to_f32());
+                text.exact[which] = exact.collect();
+            }
+            let expected = text.whole(scalar());
+            for kernels in vector_kernels() {
+                let what = format!("{:?} {shape:?}", kernels.isa());
+                assert_same(&text.whole(kernels), &expected, &what);
+                let (pool, mut scratch) = (Pool::new(1), AttendScratch::new());
+                let half = text.attend(kernels, &pool, &mut scratch, (0, len), &[1, len / 2], true);
+                assert_same(&half, &expected, &what);
+            }
         }
     }
 }

@@ -2,7 +2,6 @@
 //! and the scalar one against plain f64 loops. Random shapes, lengths around the block sizes, the model's shapes,
 //! starts at every offset, and values at the edges.
 
-mod attend;
 mod attention;
 mod data;
 mod integer;

@@ -1,4 +1,4 @@
-//! Element-wise operations, norms and softmax over one row.
+//! Element-wise operations and norms over one row.
 
 use crate::data::*;
 use fieldfare_kernels::Kernels;
@@ -41,7 +41,6 @@ fn every_isa_gives_the_scalar_bits() {
         check("scale", lengths(), edges, |k, x, _| k.scale(x, 1.7));
         check("gelu_mul", lengths(), edges, Kernels::gelu_mul);
         check("soft_cap", lengths(), edges, |k, x, _| k.soft_cap(x, 30.0));
-        check("softmax", lengths(), edges, |k, x, _| k.softmax(x));
         check("rms_norm", lengths(), edges, |k, x, y| {
             let from = x.to_vec();
             k.rms_norm(&from, Some(y), 1e-6, x);
@@ -116,41 +115,6 @@ fn rope_turns_pairs_of_halves() {
         if i >= 64 {
             assert_eq!((y[i], y[i + d / 2]), (x[i], x[i + d / 2]), "unturned pairs stay");
         }
-    }
-}
-
-#[test]
-fn softmax_against_f64() {
-    let mut r = Random(13);
-    for len in [1, 2, 16, 17, 100, 1024, 4096] {
-        for size in [0.1, 10.0, 300.0] {
-            let mut x: Vec<f32> = r.vector(len).iter().map(|v| v * size).collect();
-            let max = x.iter().copied().fold(f32::MIN, f32::max);
-            let exact: Vec<f64> = x.iter().map(|&v| (f64::from(v) - f64::from(max)).exp()).collect();
-            let sum: f64 = exact.iter().sum();
-            scalar().softmax(&mut x);
-            for (&p, e) in x.iter().zip(exact) {
-                // v - max rounds, which the exponential makes relative to its size.
-                assert!((f64::from(p) - e / sum).abs() <= (1e-6 + 1e-7 * f64::from(size)) * e / sum + 1e-38);
-            }
-        }
-    }
-    for kernels in all_kernels() {
-        let mut masked = [1.0, f32::NEG_INFINITY, 1.0];
-        kernels.softmax(&mut masked);
-        assert_eq!(masked, [0.5, 0.0, 0.5]);
-        let mut large = [3e38, -3e38, 3e38, 3e38];
-        kernels.softmax(&mut large);
-        assert_same(&large, &[1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0 / 3.0], "large");
-        for bad in [f32::NAN, f32::INFINITY] {
-            let mut row = vec![0.5; 40];
-            row[33] = bad;
-            kernels.softmax(&mut row);
-            assert!(row.iter().any(|v| v.is_nan()));
-        }
-        let mut none = [f32::NEG_INFINITY; 18];
-        kernels.softmax(&mut none);
-        assert!(none.iter().all(|v| v.is_nan()));
     }
 }
 

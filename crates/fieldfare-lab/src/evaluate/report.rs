@@ -14,8 +14,8 @@ pub(super) struct Report {
     pub(super) model: String,
     /// Precision of keys and values.
     pub(super) precision: &'static str,
-    /// Whether every mark meets its threshold.
-    pub(super) passed: bool,
+    /// Whether every mark meets its threshold; `None` without thresholds.
+    pub(super) passed: Option<bool>,
     /// The marks.
     pub(super) marks: Vec<Mark>,
     /// Distance to the reference in full.
@@ -37,14 +37,14 @@ pub(super) struct Mark {
     pub(super) count: Option<(usize, usize)>,
     /// The figure.
     pub(super) value: f64,
-    /// What it must reach, or must not exceed.
-    pub(super) threshold: f64,
+    /// What it must reach, or must not exceed; `None` if it is only reported.
+    pub(super) threshold: Option<f64>,
     /// What is asked for beyond that; missing it does not fail.
     pub(super) goal: Option<f64>,
     /// Which of both.
     pub(super) at_least: bool,
-    /// Whether it does.
-    pub(super) ok: bool,
+    /// Whether it does; `None` without a threshold.
+    pub(super) ok: Option<bool>,
 }
 
 /// Time, work and memory.
@@ -122,49 +122,61 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Holds the figures against the thresholds. Under `--limit` a kind of thoughts may have no cases; it then has no mark.
-    pub(super) fn marks(&self, reference: &Comparison, thresholds: &Thresholds) -> Vec<Mark> {
-        let share = |name: String, count: Count, bar: &Bar| Mark {
+    /// Holds the figures against the thresholds, if there are any. Under `--limit` a kind of thoughts may have no cases; it
+    /// then has no mark.
+    pub(super) fn marks(&self, reference: &Comparison, thresholds: Option<&Thresholds>) -> Vec<Mark> {
+        let share = |name: &str, count: Count, bar: Option<&Bar>| Mark {
             count: Some((count.right, count.total)),
-            goal: Some(bar.goal),
-            ..mark(&name, count.right as f64 / count.total as f64, bar.floor, true)
+            goal: bar.map(|bar| bar.goal),
+            ..mark(name, count.right as f64 / count.total as f64, bar.map(|bar| bar.floor), true)
         };
-        let mut marks: Vec<Mark> = thresholds
-            .groups
-            .iter()
-            .map(|(group, bar)| {
-                share(group.clone(), self.groups.get(group).copied().unwrap_or_default(), bar)
-            })
-            .collect();
+        // A group that was lost on the way misses.
+        let names = |thresholds: &Thresholds| thresholds.groups.keys().cloned().collect();
+        let names: Vec<String> = thresholds.map_or_else(|| self.groups.keys().cloned().collect(), names);
+        let group = |name: &String| {
+            let bar = thresholds.and_then(|thresholds| thresholds.groups.get(name));
+            share(name, self.groups.get(name).copied().unwrap_or_default(), bar)
+        };
+        let mut marks: Vec<Mark> = names.iter().map(group).collect();
         for (name, count, bar) in [
-            ("thoughts", self.thoughts, &thresholds.thoughts),
-            ("no thoughts", self.no_thoughts, &thresholds.no_thoughts),
+            ("thoughts", self.thoughts, thresholds.map(|thresholds| &thresholds.thoughts)),
+            ("no thoughts", self.no_thoughts, thresholds.map(|thresholds| &thresholds.no_thoughts)),
         ] {
             if count.total > 0 {
-                marks.push(share(name.to_owned(), count, bar));
+                marks.push(share(name, count, bar));
             }
         }
         let perplexity = (self.nll / self.targets as f64).exp();
-        marks.push(mark("perplexity", perplexity, thresholds.perplexity_max, false));
-        marks.push(mark("delta-NLL", reference.delta_nll, thresholds.delta_nll_max, false));
-        marks.push(mark("KL", reference.kl, thresholds.kl_max, false));
-        marks.push(mark("top-1", reference.top1, thresholds.top1_min, true));
+        let bar = |value: fn(&Thresholds) -> f64| thresholds.map(value);
+        marks.push(mark("perplexity", perplexity, bar(|bars| bars.perplexity_max), false));
+        marks.push(mark("delta-NLL", reference.delta_nll, bar(|bars| bars.delta_nll_max), false));
+        marks.push(mark("KL", reference.kl, bar(|bars| bars.kl_max), false));
+        marks.push(mark("top-1", reference.top1, bar(|bars| bars.top1_min), true));
         marks
     }
 }
 
-fn mark(name: &str, value: f64, threshold: f64, at_least: bool) -> Mark {
+fn mark(name: &str, value: f64, threshold: Option<f64>, at_least: bool) -> Mark {
     // What is no number misses either way.
-    let ok = if at_least { value >= threshold } else { value <= threshold };
-    Mark { name: name.to_owned(), count: None, value, threshold, goal: None, at_least, ok }
+    let meets = |threshold| if at_least { value >= threshold } else { value <= threshold };
+    Mark {
+        name: name.to_owned(),
+        count: None,
+        value,
+        threshold,
+        goal: None,
+        at_least,
+        ok: threshold.map(meets),
+    }
 }
 
 impl Mark {
     /// In a word or two: whether the command fails for it, else whether the goal is still to be reached.
     fn verdict(&self) -> &'static str {
-        match self.goal {
-            _ if !self.ok => "FAIL",
-            Some(goal) if self.value < goal => "below goal",
+        match (self.ok, self.goal) {
+            (None, _) => "",
+            (Some(false), _) => "FAIL",
+            (_, Some(goal)) if self.value < goal => "below goal",
             _ => "ok",
         }
     }
@@ -186,15 +198,12 @@ impl Report {
             let is_share = mark.count.is_some() || mark.name == "top-1";
             let shown = |x: f64| if is_share { format!("{:.2} %", x * 100.0) } else { format!("{x:.6}") };
             let sign = if mark.at_least { ">=" } else { "<=" };
-            let threshold = format!("{sign} {}", shown(mark.threshold));
+            let threshold = mark.threshold.map(|bar| format!("{sign} {}", shown(bar))).unwrap_or_default();
             let goal = mark.goal.map(shown).unwrap_or_default();
-            writeln!(
-                out,
-                "{:<20} {right:>11} {:>10} {threshold:>12} {goal:>9}  {}",
-                mark.name,
-                shown(mark.value),
-                mark.verdict()
-            )?;
+            let (value, verdict) = (shown(mark.value), mark.verdict());
+            let line =
+                format!("{:<20} {right:>11} {value:>10} {threshold:>12} {goal:>9}  {verdict}", mark.name);
+            writeln!(out, "{}", line.trim_end())?;
         }
         let r = &self.reference;
         writeln!(
@@ -262,8 +271,9 @@ mod tests {
         tally.thoughts.add(true);
         tally.no_thoughts.add(false);
         let reference = Comparison { delta_nll: 0.002, kl: f64::NAN, top1: 0.998, ..Comparison::default() };
-        let marks = tally.marks(&reference, &thresholds);
-        let got: Vec<_> = marks.iter().map(|mark| (mark.name.as_str(), mark.ok, mark.verdict())).collect();
+        let marks = tally.marks(&reference, Some(&thresholds));
+        let got: Vec<_> =
+            marks.iter().map(|mark| (mark.name.as_str(), mark.ok == Some(true), mark.verdict())).collect();
         let wanted = [
             ("a", true, "below goal"),
             ("b", false, "FAIL"),
@@ -277,6 +287,11 @@ mod tests {
         assert_eq!(got, wanted);
         // A group that was lost on the way misses too.
         tally.groups.remove("a");
-        assert!(!tally.marks(&reference, &thresholds)[0].ok);
+        assert_eq!(tally.marks(&reference, Some(&thresholds))[0].ok, Some(false));
+        // Without thresholds the groups that there are, and no verdict.
+        let marks = tally.marks(&reference, None);
+        let names: Vec<_> = marks.iter().map(|mark| mark.name.as_str()).collect();
+        assert_eq!(names, ["b", "thoughts", "no thoughts", "perplexity", "delta-NLL", "KL", "top-1"]);
+        assert!(marks.iter().all(|mark| mark.ok.is_none() && mark.verdict().is_empty()));
     }
 }

@@ -188,6 +188,10 @@ impl Bench {
         for (name, path) in ["--model", "--cases", "--reference", "--thresholds"].iter().zip(paths) {
             line.extend([(*name).to_owned(), path.to_str().unwrap().to_owned()]);
         }
+        if more.contains(&"--thresholds") {
+            // Once only.
+            line.truncate(line.len() - 2);
+        }
         line.extend(["--max-new", "24"].iter().chain(more).map(|word| (*word).to_owned()));
         evaluate(&Cli::parse_from(line).options, Some(self.temp.path()))
     }
@@ -198,7 +202,7 @@ impl Bench {
 }
 
 fn missed(report: &Report) -> Vec<&str> {
-    report.marks.iter().filter(|mark| !mark.ok).map(|mark| mark.name.as_str()).collect()
+    report.marks.iter().filter(|mark| mark.ok == Some(false)).map(|mark| mark.name.as_str()).collect()
 }
 
 #[test]
@@ -206,7 +210,7 @@ fn a_model_that_meets_its_marks() {
     let mut bench = Bench::new();
     let perplexity = bench.perplexity();
     let report = bench.evaluate(&["--show-failures", "9", "--threads", "1"]).unwrap();
-    assert!(report.passed, "{:?}", missed(&report));
+    assert!(report.passed == Some(true), "{:?}", missed(&report));
     let counts: Vec<_> =
         report.marks.iter().filter_map(|mark| Some((mark.name.as_str(), mark.count?))).collect();
     assert_eq!(counts, [("known", (3, 3)), ("other", (1, 4)), ("thoughts", (0, 1)), ("no thoughts", (6, 6))]);
@@ -264,7 +268,7 @@ fn each_missed_mark_fails_the_whole() {
     wrong.logprob[1] = right.logprob[1];
     std::fs::write(bench.path("reference"), wrong.bytes()).unwrap();
     let report = bench.evaluate(&[]).unwrap();
-    assert!(!report.passed);
+    assert_eq!(report.passed, Some(false));
     assert_eq!(missed(&report), ["delta-NLL", "KL", "top-1"]);
 
     std::fs::write(bench.path("reference"), right.bytes()).unwrap();
@@ -272,8 +276,33 @@ fn each_missed_mark_fails_the_whole() {
     bench.thresholds["thoughts"]["floor"] = json!(0.99);
     bench.thresholds["perplexity_max"] = json!(1.5);
     let report = bench.evaluate(&[]).unwrap();
-    assert!(!report.passed);
+    assert_eq!(report.passed, Some(false));
     assert_eq!(missed(&report), ["other", "thoughts", "perplexity"]);
+}
+
+#[test]
+fn without_thresholds_all_is_reported_and_nothing_judged() {
+    let mut bench = Bench::new();
+    // A group that has no threshold, and figures that would miss theirs.
+    bench.cases[1]["group"] = json!("new");
+    bench.thresholds["perplexity_max"] = json!(0.5);
+    let refused = bench.refused();
+    assert!(refused.contains("no threshold for the group new"), "{refused}");
+    let report = bench.evaluate(&["--thresholds", "none"]).unwrap();
+    assert_eq!((report.passed, missed(&report)), (None, vec![]));
+    let groups: Vec<_> = report.marks.iter().map(|mark| (mark.name.as_str(), mark.count)).collect();
+    assert_eq!(groups[..2], [("known", Some((2, 2))), ("new", Some((1, 1)))]);
+    let mut printed = Vec::new();
+    report.print(&mut printed).unwrap();
+    let printed = String::from_utf8(printed).unwrap();
+    assert!(printed.contains("new                          1/1   100.00 %\n"), "{printed}");
+    assert!(!printed.contains("FAIL") && !printed.contains("ok\n"), "{printed}");
+    let json = serde_json::to_value(&report).unwrap();
+    assert!(json["passed"].is_null() && json["marks"][0]["threshold"].is_null(), "{json}");
+    // It is the word that says so: a file that is not there is still an error.
+    let missing = bench.path("none");
+    let error = bench.evaluate(&["--thresholds", missing.to_str().unwrap()]).err().unwrap();
+    assert!(error.to_string().starts_with("cannot read the thresholds"), "{error}");
 }
 
 #[test]

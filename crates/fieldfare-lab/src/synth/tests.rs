@@ -64,3 +64,33 @@ fn tuning_is_read_and_wrong_values_are_refused() {
         assert!(set(wrong).is_err(), "{wrong}");
     }
 }
+
+/// The library's own idea of the large model, which it plans and advises with, is that of the model that is made here.
+#[test]
+fn the_library_knows_the_full_size() {
+    use fieldfare::model::{Config, LayerKind};
+    let (arch, config) = (Preset::Full.shape().arch(), Config::full_size());
+    let sizes = |[a, b]: [usize; 2]| assert_eq!(a, b);
+    [
+        [arch.hidden_size, config.hidden_size],
+        [arch.intermediate_size, config.intermediate_size],
+        [arch.moe_intermediate_size, config.moe_intermediate_size],
+        [arch.num_attention_heads, config.num_attention_heads],
+        [arch.num_key_value_heads, config.num_key_value_heads],
+        [arch.num_global_key_value_heads, config.num_global_key_value_heads],
+        [arch.head_dim, config.head_dim],
+        [arch.global_head_dim, config.global_head_dim],
+        [arch.vocab_size, config.vocab_size],
+        [arch.sliding_window, config.sliding_window],
+        [arch.num_experts, config.num_experts],
+        [arch.top_k_experts, config.top_k_experts],
+    ]
+    .into_iter()
+    .for_each(sizes);
+    let full: Vec<bool> = config.layers.iter().map(|&kind| kind == LayerKind::Full).collect();
+    assert_eq!(arch.full_attention, full);
+    assert_eq!(
+        (arch.final_logit_softcapping as f32, config.rms_norm_eps),
+        (config.final_logit_softcapping, 1e-6)
+    );
+}

@@ -68,6 +68,8 @@ pub(super) fn memory(plan: &Plan) -> Memory {
         shared_bytes: plan.shared_bytes,
         pass_tokens: plan.pass_tokens,
         copy_core: plan.core == Core::Copied,
+        // Elsewhere the plan does not count the core, and pages read too early could be gone when they are needed.
+        read_core_ahead: matches!(plan.limit_origin, Some(Origin::Given | Origin::Free)),
         reads: plan.reads,
     }
 }

@@ -103,6 +103,11 @@ impl Resident {
         Ok(())
     }
 
+    /// The mapping, whether or not there is a copy.
+    pub(crate) fn map(&self) -> &Map {
+        &self.map
+    }
+
     /// Bytes that were copied; 0 while the file is mapped.
     pub fn copied_bytes(&self) -> usize {
         self.copy.get().map_or(0, |_| self.map.bytes().len())

@@ -37,6 +37,13 @@ impl MemoryProbe {
         self.pool.threads()
     }
 
+    /// From now on with so many threads (0 counts as 1).
+    pub fn use_threads(&mut self, threads: usize) {
+        if threads.max(1) != self.threads() {
+            self.pool = Pool::new(threads.max(1));
+        }
+    }
+
     /// Reads for about so long with all threads; bytes a second.
     pub fn sample(&mut self, time: Duration) -> f64 {
         let (rate, sum) = sample(self.kernels, &self.pool, self.buffer.bytes(), time);
@@ -117,6 +124,8 @@ mod tests {
         let rates = probe.by_threads(2, Duration::from_millis(2));
         assert_eq!(rates.iter().map(|(threads, _)| *threads).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(rates.iter().all(|(_, rates)| rates.len() == 2 && rates.iter().all(|&rate| rate > 1e6)));
+        probe.use_threads(2);
+        assert_eq!(probe.threads(), 2);
         assert!(probe.sample(Duration::ZERO) > 0.0);
         assert!(probe.huge_share().is_none_or(|share| (0.0..=1.0).contains(&share)));
     }

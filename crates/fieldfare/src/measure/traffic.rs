@@ -2,6 +2,7 @@
 //! the shape of Gemma 4 26B-A4B before there is a directory.
 
 use crate::format::{Arch, DType, IndexEntry, ModelDir};
+use crate::model::{Config, LayerKind};
 use crate::{Error, Result};
 
 /// One layer.
@@ -125,30 +126,40 @@ impl Traffic {
         // A matrix of 4 bits has 2 bytes of scale and of bias for each 64 weights, one of 8 bits likewise.
         let four = |rows: u64, cols: u64| rows * cols * 9 / 16;
         let eight = |rows: u64, cols: u64| rows * cols * 17 / 16;
-        let (hidden, shared, inner, experts, vocab) = (2816, 2112, 704, 128, 262_144);
-        let layer = |number: usize| {
-            let full = number % 6 == 5;
-            let (q, kv, width, kv_heads) = if full { (8192, 1024, 512, 2) } else { (4096, 2048, 256, 8) };
-            let values = if full { 0 } else { kv };
+        let config = Config::full_size();
+        let [hidden, shared, inner, experts, vocab, heads] = [
+            config.hidden_size,
+            config.intermediate_size,
+            config.moe_intermediate_size,
+            config.num_experts,
+            config.vocab_size,
+            config.num_attention_heads,
+        ]
+        .map(|size| size as u64);
+        let layer = |&kind: &LayerKind| {
+            let (kv_heads, width) = (config.kv_heads(kind) as u64, config.head_width(kind) as u64);
+            let (q, kv) = (heads * width, kv_heads * width);
+            // Full layers take their keys for values.
+            let values = if kind == LayerKind::Full { 0 } else { kv };
             let weights = 2 * q + kv + values;
             LayerTraffic {
                 attention: four(weights, hidden),
                 dense: 3 * four(shared, hidden) + eight(experts, hidden),
-                kv_row: kv_heads * width * 2 * HALF,
-                window: (!full).then_some(1024),
+                kv_row: kv * 2 * HALF,
+                window: config.window(kind),
                 macs: (weights + 3 * shared + experts) * hidden,
                 score_macs: 2 * q,
             }
         };
         Self {
-            layers: (0..30).map(layer).collect(),
+            layers: config.layers.iter().map(layer).collect(),
             head: four(vocab, hidden),
             head_macs: vocab * hidden,
             expert: 3 * four(inner, hidden),
             stride: FULL_SIZE_STRIDE,
             expert_macs: 3 * inner * hidden,
-            experts: 128,
-            top_k: 8,
+            experts: config.num_experts,
+            top_k: config.top_k_experts,
         }
     }
 

@@ -140,6 +140,30 @@ impl Config {
         Ok(config)
     }
 
+    /// Gemma 4 26B-A4B, for advice before it is there.
+    pub fn full_size() -> Self {
+        let kind = |layer| if layer % 6 == 5 { LayerKind::Full } else { LayerKind::Sliding };
+        Self {
+            hidden_size: 2816,
+            intermediate_size: 2112,
+            moe_intermediate_size: 704,
+            num_attention_heads: 16,
+            num_key_value_heads: 8,
+            num_global_key_value_heads: 2,
+            head_dim: 256,
+            global_head_dim: 512,
+            vocab_size: 262_144,
+            sliding_window: 1024,
+            num_experts: 128,
+            top_k_experts: 8,
+            final_logit_softcapping: 30.0,
+            rms_norm_eps: 1e-6,
+            embed_scale: embed_scale(2816, Some(PINNED_SNAPSHOT)),
+            layers: (0..30).map(kind).collect(),
+            rope_frequencies: [rope_frequencies(256, 1e4, 1.0), rope_frequencies(512, 1e6, 0.25)],
+        }
+    }
+
     /// Refuses shapes that the forward pass has no meaning for.
     fn check(&self, activation: &str) -> Result<()> {
         let unsupported =

@@ -6,6 +6,8 @@
 
 mod attention;
 mod config;
+mod core_ahead;
+mod footprint;
 mod forward;
 mod head;
 mod kv_cache;
@@ -20,6 +22,7 @@ mod weights;
 mod wide;
 
 pub use config::{Config, LayerKind};
+pub use footprint::Footprint;
 pub use options::{DEFAULT_PASS_TOKENS, DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
 pub use prepared::{Prepared, kernels};
 pub use probe::Probe;

@@ -7,11 +7,12 @@
 //! ascending expert id in both cases, so neither the order of arrival nor the chunking changes a bit.
 
 use super::forward::{Pass, blocks};
-use super::scratch::{OneExpert, Routed, Scratch};
+use super::scratch::{FEW_ROWS, OneExpert, Routed, Scratch};
 use super::weights::{ExpertShape, FeedForwardWeights};
 use super::wide::WideRows;
 use crate::store::ExpertStore;
 use crate::{Error, Result};
+use fieldfare_kernels::tile::TILE_ROWS;
 use fieldfare_kernels::{Acts, top_k};
 use std::ops::{ControlFlow, Range};
 
@@ -112,6 +113,13 @@ pub(super) fn many_rows(
     let (hidden, k, block) = (pass.config.hidden_size, pass.config.top_k_experts, s.rows);
     s.routed.group(part.rows * k, pass.config.num_experts);
     w.sums[..part.rows * hidden].fill(0.0);
+    // The rows of one block have the shared expert computed while the first experts are read.
+    let alone = part.rows <= block;
+    if alone {
+        store.begin_sweep(part.layer, &s.routed.wanted)?;
+        pass.turn_to(&(0..part.rows));
+        shared_expert(pass, part, w.x, s);
+    }
     let Routed { wanted, starts, uses, weights, mine, input, .. } = &mut s.routed;
     store.sweep(part.layer, wanted, next, &mut |expert, blob| {
         if part.rows >= ASK_ROWS && between(part.layer).is_break() {
@@ -126,7 +134,9 @@ pub(super) fn many_rows(
     })?;
     for block in blocks(part.rows, block) {
         pass.turn_to(&block);
-        shared_expert(pass, part, &w.x[block.start * hidden..], s);
+        if !alone {
+            shared_expert(pass, part, &w.x[block.start * hidden..], s);
+        }
         combine(pass, part, &block, s, w);
     }
     Ok(())
@@ -229,8 +239,21 @@ impl OneExpert {
     /// `out = (gelu(input Wgate) * (input Wup)) Wdown` with the expert's matrices, for its rows.
     fn run(&mut self, pass: &Pass<'_>, shape: &ExpertShape, blob: &[u8]) {
         let (width, rows) = (pass.config.moe_intermediate_size, self.rows.len());
-        pass.product(&shape.gate.view(blob), &self.input, &self.acts, rows, &mut self.gate);
-        pass.product(&shape.up.view(blob), &self.input, &self.acts, rows, &mut self.up);
+        match &shape.gate_up {
+            Some(both) if rows <= FEW_ROWS => {
+                pass.product(&both.view(blob), &self.input, &self.acts, rows, &mut self.both);
+                let both = self.both[..rows * 2 * width].chunks_exact(2 * TILE_ROWS);
+                let (gate, up) = (self.gate.chunks_exact_mut(TILE_ROWS), self.up.chunks_exact_mut(TILE_ROWS));
+                for (both, (gate, up)) in both.zip(gate.zip(up)) {
+                    gate.copy_from_slice(&both[..TILE_ROWS]);
+                    up.copy_from_slice(&both[TILE_ROWS..]);
+                }
+            }
+            _ => {
+                pass.product(&shape.gate.view(blob), &self.input, &self.acts, rows, &mut self.gate);
+                pass.product(&shape.up.view(blob), &self.input, &self.acts, rows, &mut self.up);
+            }
+        }
         pass.gelu_mul(&mut self.gate, &self.up, rows, width);
         pass.load(&self.gate, rows, width, &mut self.inner);
         pass.product(&shape.down.view(blob), &self.gate, &self.inner, rows, &mut self.out);

@@ -62,6 +62,14 @@ impl Default for RunnerOptions {
     }
 }
 
+impl RunnerOptions {
+    /// [`RunnerOptions::threads`], or one for each core.
+    pub(super) fn workers(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.threads.unwrap_or_else(cores)
+    }
+}
+
 /// Bounds of the options: far beyond sense, low enough that no size overflows or asks for absurd memory.
 const LIMITS: [(&str, usize); 3] =
     [("max-context", 1 << 20), ("prefill-chunk-tokens", 8192), ("threads", 1024)];
@@ -90,6 +98,8 @@ pub struct Memory {
     pub pass_tokens: usize,
     /// Whether the resident weights are copied into memory of their own, or stay mapped.
     pub copy_core: bool,
+    /// Whether mapped resident weights are read ahead of their first use, which takes the memory of all of them at once.
+    pub read_core_ahead: bool,
     /// How experts are read; where direct reads cannot be had, they are buffered.
     pub reads: Reads,
 }

@@ -4,7 +4,7 @@
 //! touched yet.
 
 use super::config::Config;
-use super::forward::{AHEAD_ROWS, BLOCK_ROWS};
+use super::footprint;
 use super::kv_cache::{KvCache, KvType};
 use super::options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
 use super::runner::Runner;
@@ -14,7 +14,7 @@ use super::wide::Shape;
 use crate::format::ModelDir;
 use crate::store::{DEFAULT_READERS, ExpertStore, LayerFile, LayerFiles, Reader, Reads, StoreShape};
 use crate::sys::file::ReadFile;
-use crate::sys::pages::{HUGE, Pages};
+use crate::sys::pages::Pages;
 use crate::{Error, Result};
 use fieldfare_kernels::{ISA_VARIABLE, Kernels, Pool};
 use std::borrow::Borrow;
@@ -48,24 +48,9 @@ impl Prepared {
             Precision::Default if weights.keys_fit_f16() => KvType::F16,
             Precision::Default | Precision::Exact => KvType::F32,
         };
-        let threads = options
-            .threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-        let pool = Pool::new(threads);
-        let pass_rows = options.prefill_chunk_tokens.min(options.max_context);
-        let rows = (pass_rows.min(BLOCK_ROWS), pass_rows);
-        let planes = options.precision.planes();
-        Ok(Self {
-            wide: Shape::new(&config, planes.is_none()),
-            cache: KvCache::new(&config, kind, options.max_context),
-            scratch: Scratch::new(&config, rows, pool.threads(), kind, planes),
-            kernels: kernels()?,
-            pool,
-            weights,
-            config,
-            dir,
-            options,
-        })
+        let pool = Pool::new(options.workers());
+        let (wide, cache, scratch) = footprint::buffers(&config, &options, kind, pool.threads());
+        Ok(Self { wide, cache, scratch, kernels: kernels()?, pool, weights, config, dir, options })
     }
 
     /// The model's shape.
@@ -90,13 +75,17 @@ impl Prepared {
 
     /// Bytes of activation buffers at most that stay.
     pub fn scratch_bytes(&self) -> u64 {
-        let scratch = self.scratch.bytes_at_most(&self.config) as u64;
-        scratch.saturating_add(self.wide.bytes(1))
+        footprint::scratch_bytes(self.wide, &self.scratch, &self.config)
     }
 
     /// Bytes that a pass of so many prompt tokens takes while it lasts.
     pub fn pass_bytes(&self, tokens: usize) -> u64 {
-        pass_bytes(self.wide, tokens, self.stride(), self.config.num_experts)
+        footprint::pass_bytes(self.wide, tokens, self.stride(), self.config.num_experts)
+    }
+
+    /// Whether gate and up of an expert lie so that a few rows are multiplied with both at once, in every layer.
+    pub fn joins_gate_and_up(&self) -> bool {
+        self.weights.layers.iter().all(|layer| layer.feed_forward.experts.gate_up.is_some())
     }
 
     /// The slots that the options ask for, or those of [`DEFAULT_SLOTS`]; core mapped, reads direct.
@@ -105,7 +94,8 @@ impl Prepared {
         let slots = self.options.slots_per_layer.unwrap_or_else(|| DEFAULT_SLOTS.min(experts));
         let slots = slots.saturating_mul(self.config.layers.len());
         let pass_tokens = self.options.prefill_chunk_tokens;
-        Memory { slots, shared_bytes: None, pass_tokens, copy_core: false, reads: Reads::Direct }
+        let (shared_bytes, reads) = (None, Reads::Direct);
+        Memory { slots, shared_bytes, pass_tokens, copy_core: false, read_core_ahead: false, reads }
     }
 
     /// Makes the slots.
@@ -150,22 +140,6 @@ impl Prepared {
         let reader: Box<dyn Reader> = Box::new(reader);
         ExpertStore::new(shape, self.options.policy, reader)
     }
-}
-
-/// Transit buffers of a pass of so many tokens: enough that a disk has work while an expert is computed, and for long
-/// passes while the next layer's attention is.
-pub(super) fn transit(tokens: usize, experts: usize) -> usize {
-    experts.min(if tokens >= AHEAD_ROWS { 16 } else { 8 })
-}
-
-/// Bytes that a pass of so many tokens takes while it lasts; one of a single token takes none.
-pub(super) fn pass_bytes(shape: Shape, tokens: usize, stride: u64, experts: usize) -> u64 {
-    if tokens <= 1 {
-        return 0;
-    }
-    let transit = (transit(tokens, experts) as u64).saturating_mul(stride);
-    let transit = transit.checked_next_multiple_of(HUGE as u64).unwrap_or(u64::MAX);
-    shape.bytes(tokens).saturating_add(transit)
 }
 
 /// The kernels that [`ISA_VARIABLE`] names, or the best. A name that cannot be had is refused: who sets it measures or

@@ -1,10 +1,12 @@
 //! [`Runner`]: one model directory made ready to run, behind [`Forward`].
 
 use super::config::Config;
+use super::core_ahead::CoreAhead;
+use super::footprint;
 use super::forward::{Pass, forward};
 use super::kv_cache::KvCache;
 use super::options::{Memory, RunnerOptions};
-use super::prepared::{self, Prepared};
+use super::prepared::Prepared;
 use super::scratch::{HEAD_ROWS, Scratch};
 use super::weights::Weights;
 use super::wide::{Shape, Wide};
@@ -64,6 +66,8 @@ pub struct RunnerStats {
 
 /// A model ready to run.
 pub struct Runner {
+    /// Reads the mapped core in the background, at first.
+    _core: Option<CoreAhead>,
     dir: Arc<ModelDir>,
     config: Config,
     weights: Weights,
@@ -101,7 +105,9 @@ impl Runner {
 
     pub(super) fn assemble(prepared: Prepared, store: ExpertStore, memory: &Memory) -> Result<Self> {
         let Prepared { dir, config, weights, kernels, pool, cache, scratch, wide, options } = prepared;
+        let ahead = memory.read_core_ahead && !memory.copy_core;
         Ok(Self {
+            _core: ahead.then(|| CoreAhead::start(&dir)).flatten(),
             planes: options.precision.planes(),
             wide,
             one: Wide::new(wide, 1)?,
@@ -214,7 +220,7 @@ impl Runner {
             return self.run(ids, which, None, between, each);
         }
         let (stride, experts) = (self.dir.manifest().expert_stride, self.config.num_experts);
-        self.make_room(ids.len(), prepared::pass_bytes(self.wide, ids.len(), stride, experts));
+        self.make_room(ids.len(), footprint::pass_bytes(self.wide, ids.len(), stride, experts));
         let result = self.run_wide(ids, which, between, each);
         self.store.close_transit();
         self.make_room(0, 0);
@@ -230,7 +236,7 @@ impl Runner {
     ) -> Result<()> {
         let experts = self.config.num_experts;
         if self.store.slots() < self.config.layers.len() * experts {
-            self.store.open_transit(prepared::transit(ids.len(), experts))?;
+            self.store.open_transit(footprint::transit(ids.len(), experts))?;
         }
         let wide = Wide::new(self.wide, ids.len())?;
         self.run(ids, which, Some(wide), between, each)

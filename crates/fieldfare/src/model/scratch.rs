@@ -11,6 +11,10 @@ use fieldfare_kernels::{Acts, AttendScratch, GROUP, Planes};
 /// them.
 pub(super) const HEAD_ROWS: usize = 8;
 
+/// Rows of one expert up to which gate and up are one product: more are bound by arithmetic, and taking the results apart
+/// would cost more than the longer run of memory brings.
+pub(super) const FEW_ROWS: usize = 8;
+
 /// Activations of up to `rows` tokens, one block, in one layer.
 #[derive(Debug)]
 pub(super) struct Scratch {
@@ -86,6 +90,8 @@ pub(super) struct OneExpert {
     pub(super) gate: Vec<f32>,
     /// Up, `[rows][moe_intermediate]`.
     pub(super) up: Vec<f32>,
+    /// Gate and up of a few rows, 16 of one, 16 of the other, `[FEW_ROWS][2 * moe_intermediate]`.
+    pub(super) both: Vec<f32>,
     /// The input of the down matrix as integers.
     pub(super) inner: Acts,
     /// Its output, `[rows][hidden]`.
@@ -147,7 +153,7 @@ impl Scratch {
         let floats = [&self.normed, &self.branch, &self.shared, &self.q, &self.k, &self.v]
             .into_iter()
             .chain([&self.attended, &self.gate, &self.up, &self.logits])
-            .chain([logits, weights, parts, &mine.input, &mine.gate, &mine.up, &mine.out])
+            .chain([logits, weights, parts, &mine.input, &mine.gate, &mine.up, &mine.both, &mine.out])
             .map(Vec::len)
             .sum::<usize>();
         let words = [ids, picked, wanted, starts, uses, &mine.rows].map(Vec::capacity).iter().sum::<usize>();
@@ -180,6 +186,7 @@ impl Routed {
                 acts: acts(planes, rows, hidden),
                 gate: vec![0.0; rows * config.moe_intermediate_size],
                 up: vec![0.0; rows * config.moe_intermediate_size],
+                both: vec![0.0; rows.min(FEW_ROWS) * 2 * config.moe_intermediate_size],
                 inner: acts(planes, rows, config.moe_intermediate_size),
                 out: vec![0.0; rows * hidden],
             },

@@ -45,6 +45,23 @@ impl Matrix {
         }
     }
 
+    /// This matrix and another as one, if their panels take turns in `blob`.
+    fn in_turns(&self, other: &Self, blob: &[u8]) -> Option<Self> {
+        let (Place::Tiles { data, panel_stride }, Place::Tiles { data: second, panel_stride: its }) =
+            (&self.place, &other.place)
+        else {
+            return None;
+        };
+        let panel = tile::panel_bytes(self.cols);
+        let alike = (self.rows, self.cols, self.bits) == (other.rows, other.cols, other.bits);
+        let turns = panel_stride == its && *its == panel.checked_mul(2)?;
+        if !alike || !turns || second.start != data.start.checked_add(panel)? {
+            return None;
+        }
+        let place = Place::Tiles { data: data.start..second.end, panel_stride: panel };
+        Self::new(self.rows.checked_mul(2)?, self.cols, self.bits, place, blob, "gate and up").ok()
+    }
+
     /// Output width.
     pub(super) fn rows(&self) -> usize {
         self.rows
@@ -111,6 +128,9 @@ pub(super) struct ExpertShape {
     pub(super) up: Matrix,
     /// `[hidden, moe_intermediate]`.
     pub(super) down: Matrix,
+    /// `[2 * moe_intermediate, hidden]`: gate and up as one, where their panels of 16 rows take turns in the blob, so that
+    /// a few rows of input find one long run of memory instead of two with gaps. 16 rows of gate, 16 of up, and so on.
+    pub(super) gate_up: Option<Matrix>,
 }
 
 /// The feed-forward half of a layer.
@@ -238,9 +258,12 @@ impl ExpertShape {
             };
             Matrix::new(rows, cols, part.bits, place, blob, &what)
         };
+        let gate = matrix("gate", &parts.gate, inner, hidden)?;
+        let up = matrix("up", &parts.up, inner, hidden)?;
         Ok(Self {
-            gate: matrix("gate", &parts.gate, inner, hidden)?,
-            up: matrix("up", &parts.up, inner, hidden)?,
+            gate_up: gate.in_turns(&up, blob),
+            gate,
+            up,
             down: matrix("down", &parts.down, hidden, inner)?,
         })
     }
@@ -379,5 +402,49 @@ impl<'a> Tensors<'a> {
             post_norm: self.vector(&name("post_feedforward_layernorm.weight"), hidden)?,
             layer_scalar: self.vector(&name("layer_scalar"), 1)?[0],
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fieldfare_kernels::{Kernels, Pool};
+
+    #[test]
+    fn panels_that_take_turns_are_one_matrix() {
+        let (rows, cols) = (32, 128);
+        let panel = tile::panel_bytes(cols);
+        // Nibbles of all kinds, scales and biases of ordinary size wherever they lie.
+        let blob: Vec<u8> =
+            (0..4 * panel).map(|i| if i % 2 == 0 { (i * 7 / 2) as u8 } else { 0x3c }).collect();
+        let place = |start: usize, stride: usize| {
+            let data = start..start + panel + stride;
+            Place::Tiles { data, panel_stride: stride }
+        };
+        let matrix = |start, stride| Matrix::new(rows, cols, 4, place(start, stride), &blob, "x").unwrap();
+        let (gate, up) = (matrix(0, 2 * panel), matrix(panel, 2 * panel));
+        let both = gate.in_turns(&up, &blob).unwrap();
+        assert_eq!((both.rows(), both.cols()), (2 * rows, cols));
+        let x: Vec<f32> = (0..cols).map(|i| (i % 13) as f32 - 6.0).collect();
+        let product = |w: &Matrix| {
+            let mut y = vec![0.0; w.rows()];
+            Kernels::detect().matmul(&Pool::new(1), &w.view(&blob), &x, 1, &mut y);
+            y
+        };
+        let (gate_y, up_y, both_y) = (product(&gate), product(&up), product(&both));
+        assert_eq!(both_y, [&gate_y[..16], &up_y[..16], &gate_y[16..], &up_y[16..]].concat());
+        assert_ne!(gate_y, up_y);
+        // Up before gate, one after the other, and other shapes are two matrices.
+        assert!(up.in_turns(&gate, &blob).is_none());
+        assert!(matrix(0, panel).in_turns(&matrix(2 * panel, panel), &blob).is_none());
+        let short = Matrix::new(
+            16,
+            cols,
+            4,
+            Place::Tiles { data: panel..2 * panel, panel_stride: 2 * panel },
+            &blob,
+            "x",
+        );
+        assert!(gate.in_turns(&short.unwrap(), &blob).is_none());
     }
 }

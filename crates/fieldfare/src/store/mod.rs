@@ -177,24 +177,9 @@ impl ExpertStore {
         }
     }
 
-    /// Lends the blob of every expert in `wanted` (distinct ids) to `each`, once, in an order of the store's
-    /// choosing. A blob is only lent for the call.
-    ///
-    /// # Errors
-    /// Those of the reader and of `each`; the store stays usable, experts not yet delivered are then simply
-    /// not held.
-    pub fn fetch(
-        &mut self,
-        layer: usize,
-        wanted: &[usize],
-        each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        self.begin(layer, wanted)?;
-        self.finish(each)
-    }
-
-    /// The first half of [`ExpertStore::fetch`]: gives the readers every miss whose slot nobody needs any more, so that
-    /// they work while the caller does something else. A request that was never finished is dropped.
+    /// Asks for the experts `wanted` (distinct ids) of `layer`: gives the readers every miss whose slot nobody needs any
+    /// more, so that they work while the caller does something else. [`ExpertStore::finish`] is to follow; a request that
+    /// was never finished is dropped.
     ///
     /// # Errors
     /// [`Error::BadRequest`] for a layer that does not exist.
@@ -212,11 +197,11 @@ impl ExpertStore {
         Ok(())
     }
 
-    /// The second half: lends every blob that [`ExpertStore::begin`] was asked for to `each`. Without a request there is
-    /// nothing to lend.
+    /// Lends the blob of every expert that [`ExpertStore::begin`] was asked for to `each`, once, in an order of the store's
+    /// choosing. A blob is only lent for the call. Without a request there is nothing to lend.
     ///
     /// # Errors
-    /// As [`ExpertStore::fetch`].
+    /// Those of the reader and of `each`; the store stays usable, experts not yet delivered are then simply not held.
     pub fn finish(&mut self, each: &mut dyn FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         let Some(mut request) = self.request.take() else { return Ok(()) };
         let result = self.run(&mut request, each);

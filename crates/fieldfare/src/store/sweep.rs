@@ -94,6 +94,39 @@ impl ExpertStore {
         next: Option<usize>,
         each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.prepare_sweep(layer, wanted)?;
+        let Layer { held, ahead, .. } = &mut self.layers[layer];
+        let was_held = |(slot, expert): (usize, &Option<usize>)| {
+            !ahead[slot] && expert.is_some_and(|expert| wanted.binary_search(&expert).is_ok())
+        };
+        self.stats.hits += held.iter().enumerate().filter(|&at| was_held(at)).count() as u64;
+        ahead.fill(false);
+        let mut sweep = self.plan_sweep(layer, wanted, next.filter(|&next| next < self.layers.len()));
+        let result = self.run_sweep(&mut sweep, wanted, each);
+        if result.is_err() {
+            self.settle();
+        }
+        result
+    }
+
+    /// The first part of a [`ExpertStore::sweep`] with the same experts, which is to follow: as many of them as there are
+    /// places for are read while the caller does something else.
+    ///
+    /// # Errors
+    /// As [`ExpertStore::sweep`], but for those of the reader, which follow there.
+    pub fn begin_sweep(&mut self, layer: usize, wanted: &[usize]) -> Result<()> {
+        self.prepare_sweep(layer, wanted)?;
+        let mut sweep = self.plan_sweep(layer, wanted, None);
+        self.ask_wanted(&mut sweep, wanted);
+        let Layer { coming, ahead, .. } = &mut self.layers[layer];
+        for (ahead, coming) in ahead.iter_mut().zip(coming) {
+            *ahead |= coming.is_some();
+        }
+        Ok(())
+    }
+
+    /// Refuses what is no sweep, and sees to its buffers.
+    fn prepare_sweep(&mut self, layer: usize, wanted: &[usize]) -> Result<()> {
         let (layers, experts) = (self.layers.len(), self.experts);
         if layer >= layers
             || wanted.iter().any(|&expert| expert >= experts)
@@ -106,30 +139,20 @@ impl ExpertStore {
         if self.transit.is_none() && self.layers[layer].held.len() < experts {
             self.open_transit(1)?;
         }
-        let mut sweep = self.begin_sweep(layer, wanted, next.filter(|&next| next < layers));
-        let result = self.run_sweep(&mut sweep, wanted, each);
-        if result.is_err() {
-            self.settle();
-        }
-        result
+        Ok(())
     }
 
-    fn begin_sweep(&mut self, layer: usize, wanted: &[usize], next: Option<usize>) -> Sweep {
+    /// What is due and what is to stay.
+    fn plan_sweep(&self, layer: usize, wanted: &[usize], next: Option<usize>) -> Sweep {
         let mut due = vec![false; self.experts];
         for &expert in wanted {
             due[expert] = true;
         }
-        let Layer { held, coming, ahead, uses } = &mut self.layers[layer];
+        let Layer { held, coming, uses, .. } = &self.layers[layer];
         let mut candidates = due.clone();
-        for (slot, &expert) in held.iter().enumerate() {
-            let Some(expert) = expert else { continue };
-            self.stats.hits += u64::from(due[expert] && !ahead[slot]);
-            candidates[expert] = true;
-        }
-        for expert in coming.iter().flatten() {
+        for expert in held.iter().chain(coming).flatten() {
             candidates[*expert] = true;
         }
-        ahead.fill(false);
         let mut order: Vec<usize> = (0..self.experts).filter(|&expert| candidates[expert]).collect();
         order.sort_by_key(|&expert| std::cmp::Reverse(uses.rank(expert)));
         let mut stays = vec![false; self.experts];

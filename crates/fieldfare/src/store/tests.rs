@@ -31,10 +31,21 @@ fn store_of(slots: usize, readers: usize) -> (ExpertStore, Arc<Mutex<Vec<usize>>
     (ExpertStore::new(shape, Policy::Lfu, Box::new(reader)).unwrap(), fail)
 }
 
+/// Both halves of a request.
+pub(super) fn request(
+    store: &mut ExpertStore,
+    layer: usize,
+    wanted: &[usize],
+    each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+) -> Result<()> {
+    store.begin(layer, wanted)?;
+    store.finish(each)
+}
+
 fn fetch(store: &mut ExpertStore, layer: usize, wanted: &[usize]) -> Result<Vec<usize>> {
     let mut seen = Vec::new();
     store.note_token(layer, wanted);
-    store.fetch(layer, wanted, &mut |expert, blob| {
+    request(store, layer, wanted, &mut |expert, blob| {
         assert!(blob.iter().all(|&b| usize::from(b) == layer * 16 + expert), "blob of expert {expert}");
         seen.push(expert);
         Ok(())
@@ -106,16 +117,15 @@ fn hits_are_delivered_while_a_read_is_on_its_way() {
     let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
     let shape = StoreShape { layers: 1, experts: 4, slots: 2, stride: 16, readers: 1 };
     let mut store = ExpertStore::new(shape, Policy::Lfu, Box::new(Slow(Arc::clone(&gate)))).unwrap();
-    store.fetch(0, &[0], &mut |_, _| Ok(())).unwrap();
+    request(&mut store, 0, &[0], &mut |_, _| Ok(())).unwrap();
     let mut order = Vec::new();
-    store
-        .fetch(0, &[0, 1], &mut |expert, blob| {
-            order.push((expert, blob[0]));
-            *gate.0.lock().unwrap() = true;
-            gate.1.notify_all();
-            Ok(())
-        })
-        .unwrap();
+    request(&mut store, 0, &[0, 1], &mut |expert, blob| {
+        order.push((expert, blob[0]));
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        Ok(())
+    })
+    .unwrap();
     assert_eq!(order, [(0, 0), (1, 1)]);
     assert!(store.stats().read_time > Duration::ZERO);
 }
@@ -149,7 +159,7 @@ fn what_was_begun_is_read_before_it_is_finished_or_dropped() {
 fn a_panic_of_the_caller_or_the_reader_leaves_a_store_that_works() {
     let (mut store, fail) = store(3);
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        store.fetch(0, &[0, 1, 2, 3, 4], &mut |_, _| panic!("the caller's"))
+        request(&mut store, 0, &[0, 1, 2, 3, 4], &mut |_, _| panic!("the caller's"))
     }));
     assert!(panic.is_err());
     assert_eq!(fetch(&mut store, 0, &[0, 1, 2, 3, 4]).unwrap().len(), 5);
@@ -175,7 +185,7 @@ fn a_failed_read_leaves_nothing_wrong_behind() {
 fn an_error_of_the_caller_ends_the_request() {
     let (mut store, _) = store(4);
     let mut calls = 0;
-    let result = store.fetch(1, &[1, 2], &mut |_, _| {
+    let result = request(&mut store, 1, &[1, 2], &mut |_, _| {
         calls += 1;
         Err(Error::Cancelled)
     });

@@ -8,6 +8,7 @@
 use memmap2::{Mmap, MmapOptions};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 
 /// A whole file, mapped read-only.
 #[derive(Debug)]
@@ -34,6 +35,50 @@ impl Map {
     pub fn bytes(&self) -> &[u8] {
         self.0.as_deref().unwrap_or_default()
     }
+
+    /// Has the system begin to read the pages of `range`, without waiting for them; where it takes no such advice, nothing
+    /// is done. What lies beyond the end is left out.
+    pub fn will_need(&self, range: Range<usize>) {
+        if let Some((map, range)) = self.part(range) {
+            will_need(map, range);
+        }
+    }
+
+    /// Has the pages of `range` read and mapped, and waits for it: who touches them then waits for nothing. What lies beyond
+    /// the end is left out.
+    ///
+    /// # Errors
+    /// The system cannot do that ([`io::ErrorKind::Unsupported`], [`io::ErrorKind::InvalidInput`]), or a page cannot be read:
+    /// an error here, where touching it would end the process.
+    pub fn populate(&self, range: Range<usize>) -> io::Result<()> {
+        self.part(range).map_or(Ok(()), |(map, range)| populate(map, range))
+    }
+
+    fn part(&self, range: Range<usize>) -> Option<(&Mmap, Range<usize>)> {
+        let map = self.0.as_ref()?;
+        let range = range.start..range.end.min(map.len());
+        (!range.is_empty()).then_some((map, range))
+    }
+}
+
+#[cfg(unix)]
+fn will_need(map: &Mmap, range: Range<usize>) {
+    // Refused, the pages are read when they are touched.
+    let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
+}
+
+#[cfg(not(unix))]
+fn will_need(_map: &Mmap, _range: Range<usize>) {}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn populate(map: &Mmap, range: Range<usize>) -> io::Result<()> {
+    // From Linux 5.14 on; invalid before.
+    map.advise_range(memmap2::Advice::PopulateRead, range.start, range.len())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn populate(_map: &Mmap, _range: Range<usize>) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
@@ -47,5 +92,37 @@ mod tests {
         std::io::Write::write_all(&mut file, b"some bytes").unwrap();
         assert_eq!(Map::new(&file, 4).unwrap().bytes(), b"some");
         assert!(Map::new(&file, 11).is_err());
+    }
+
+    #[test]
+    fn pages_asked_for_are_the_same_bytes_and_none_beyond_the_end() {
+        let mut file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..40_000u32).map(|i| (i % 251) as u8).collect();
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+        let map = Map::new(&file, bytes.len() as u64).unwrap();
+        for range in [0..40_000, 5_000..9_000, 39_999..80_000, 50_000..60_000, 7..7] {
+            map.will_need(range.clone());
+            let can = map.populate(range);
+            if let Err(error) = can {
+                let kinds = [io::ErrorKind::Unsupported, io::ErrorKind::InvalidInput];
+                assert!(kinds.contains(&error.kind()), "{error}");
+            }
+        }
+        assert_eq!(map.bytes(), bytes);
+        let empty = Map::new(&file, 0).unwrap();
+        empty.will_need(0..1);
+        empty.populate(0..1).unwrap();
+    }
+
+    /// A page that is no longer there: touched, it would end the process.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_page_that_cannot_be_read_is_an_error() {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &[1; 64 << 10]).unwrap();
+        let map = Map::new(&file, 64 << 10).unwrap();
+        file.set_len(4096).unwrap();
+        assert!(map.populate(0..4096).is_ok_and(|()| map.bytes()[0] == 1) || map.populate(0..4096).is_err());
+        assert!(map.populate(32 << 10..64 << 10).is_err());
     }
 }

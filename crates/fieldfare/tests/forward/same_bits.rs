@@ -47,6 +47,15 @@ fn chunks_slots_policies_threads_and_layouts() {
     }
 }
 
+/// What makes the layouts above differ in more than the order of bytes.
+#[test]
+fn tiled_experts_have_gate_and_up_in_one() {
+    for (layout, joined) in [(Layout::Tiled, true), (Layout::V1, false)] {
+        let dir = ModelDir::open(crate::support::tiny(layout).path(), Integrity::Structure).unwrap();
+        assert_eq!(Prepared::new(dir, exact()).unwrap().joins_gate_and_up(), joined, "{layout}");
+    }
+}
+
 #[test]
 fn slots_given_up_to_a_growing_cache() {
     let some = Reference::load().all_ids();
@@ -62,7 +71,10 @@ fn slots_given_up_to_a_growing_cache() {
         let slots = usize::try_from((shared - prepared.kv_bytes(1)) / stride).unwrap();
         assert!(slots > layers + 3 && slots < 16 * layers, "{slots}");
         let pass_tokens = 50;
-        let memory = Memory { slots, shared_bytes: Some(shared), pass_tokens, copy_core: core, reads };
+        let shared_bytes = Some(shared);
+        // Read ahead where it is mapped.
+        let memory =
+            Memory { slots, shared_bytes, pass_tokens, copy_core: core, read_core_ahead: !core, reads };
         let mut runner = prepared.run(memory).unwrap();
         assert_eq!(runner.stats().slots, slots);
         assert_same(

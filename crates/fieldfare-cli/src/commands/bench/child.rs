@@ -9,7 +9,7 @@ use crate::ui::output;
 use crate::{Outcome, interrupt, locate};
 use fieldfare::engine::{Engine, EngineOptions, MemoryBudget};
 use fieldfare::measure::routing::{Replay, RouteShape, Routes};
-use fieldfare::model::{self, Forward, Probe, Runner};
+use fieldfare::model::{self, Forward, Probe, Runner, RunnerStats};
 use fieldfare::store::Reads;
 use fieldfare::sys::{group, machine, memory};
 use fieldfare::{Error, format};
@@ -52,6 +52,7 @@ fn measure(args: &BenchArgs, spec: &Spec, line: &mut dyn FnMut() -> Option<Strin
     let options = EngineOptions {
         max_context: spec.max_context,
         memory: spec.memory.map_or(MemoryBudget::Auto, MemoryBudget::Bytes),
+        threads: spec.threads,
         ..answer::tuned(&args.tuning)
     };
     let preparing = Instant::now();
@@ -107,14 +108,17 @@ fn one_run(runner: &mut Runner, prompt: &[u32], rest: &[u32]) -> Outcome<Run> {
     decode(runner, rest)?;
     let decode_seconds = start.elapsed().as_secs_f64();
     let after = runner.stats();
+    let reading =
+        |from: &RunnerStats, to: &RunnerStats| to.read_time.saturating_sub(from.read_time).as_secs_f64();
     Ok(Run {
         prefill_seconds,
         prefill_bytes: between.bytes_read - before.bytes_read,
+        prefill_read_seconds: reading(&before, &between),
         decode_seconds,
         hits: after.decode_hits - between.decode_hits,
         misses: after.decode_misses - between.decode_misses,
         read_bytes: after.bytes_read - between.bytes_read,
-        read_seconds: (after.read_time.saturating_sub(between.read_time)).as_secs_f64(),
+        read_seconds: reading(&between, &after),
     })
 }
 

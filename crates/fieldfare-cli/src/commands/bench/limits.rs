@@ -140,6 +140,12 @@ impl Limits {
         Ok(())
     }
 
+    /// Computes with so many threads from now on, as the next row does.
+    pub(super) fn use_threads(&mut self, threads: usize) {
+        self.memory.use_threads(threads);
+        self.products.use_threads(threads);
+    }
+
     /// Measures once more, briefly.
     ///
     /// # Errors
@@ -153,11 +159,12 @@ impl Limits {
     }
 }
 
-/// What held between two samples: their mean.
+/// What held between two samples: the mean of memory and disk, which change with what else the host does; of products the
+/// better one, as a processor's rate does not change and only a disturbed sample is low.
 pub(super) fn between(before: &Rates, after: &Rates) -> Rates {
     Rates {
         memory: f64::midpoint(before.memory, after.memory),
         disk: f64::midpoint(before.disk, after.disk),
-        products: f64::midpoint(before.products, after.products),
+        products: before.products.max(after.products),
     }
 }

@@ -11,6 +11,7 @@ mod plot;
 mod protocol;
 mod report;
 mod rows;
+mod scaling;
 mod spawn;
 mod table;
 mod text;
@@ -60,7 +61,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
     if !args.quiet {
         statistics("measuring the limits of the machine");
     }
-    let threads = options.threads.unwrap_or_else(machine::cores);
+    let threads = args.threads.iter().copied().max().unwrap_or_else(machine::cores);
     let reads = options.reads.unwrap_or(Reads::Direct);
     let limits = Limits::measure(
         &dir,
@@ -83,10 +84,16 @@ fn show(bench: &Bench<'_>, rows: &[Row]) -> Outcome {
         let drawing = plot::draw(&report.title(), rows);
         std::fs::write(path, drawing).map_err(|error| unwritable(path, &error))?;
     }
+    if let Some(path) = &bench.args.save {
+        let json = serde_json::to_string(&report).map_err(std::io::Error::from);
+        json.and_then(|json| std::fs::write(path, json + "\n")).map_err(|error| unwritable(path, &error))?;
+    }
     if bench.args.json {
         output::json_line(&report)?;
     } else {
-        output::document(table::text(&report, Style::stdout()).as_bytes())?;
+        let style = Style::stdout();
+        let text = table::text(&report, style) + &scaling::text(&report, style);
+        output::document(text.as_bytes())?;
     }
     let failed = rows.iter().filter(|row| row.error.is_some()).count();
     if failed > 0 {
@@ -110,7 +117,7 @@ fn check(args: &BenchArgs) -> Outcome<(usize, usize)> {
         return Err(Failure::failed(format!("cannot open {}: {error}", path.display()))
             .with_hint("--routing takes model, synthetic, synthetic:SEED or the file of a trace"));
     }
-    if let Some(path) = &args.plot {
+    for path in args.plot.iter().chain(&args.save) {
         // Better now than after an hour.
         std::fs::File::options()
             .append(true)
@@ -143,18 +150,25 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn rows(&mut self) -> Outcome<Vec<Row>> {
         let args = self.args;
+        let threads: Vec<Option<usize>> = match &args.threads[..] {
+            [] => vec![None],
+            several => several.iter().copied().map(Some).collect(),
+        };
         let mut rows = Vec::new();
         for &memory in &args.memory {
             for &prompt_tokens in &args.prompt {
                 for &decode_tokens in &args.decode {
                     for &runs in &args.runs {
-                        let memory_bytes = match memory {
-                            MemoryBudget::Auto => None,
-                            MemoryBudget::Bytes(bytes) => Some(bytes),
-                        };
-                        let name = memory_bytes.map_or_else(|| "auto".to_owned(), table::size);
-                        let case = Case { memory: name, memory_bytes, prompt_tokens, decode_tokens, runs };
-                        rows.push(self.row(case, rows.len())?);
+                        for &threads in &threads {
+                            let memory_bytes = match memory {
+                                MemoryBudget::Auto => None,
+                                MemoryBudget::Bytes(bytes) => Some(bytes),
+                            };
+                            let name = memory_bytes.map_or_else(|| "auto".to_owned(), table::size);
+                            let case =
+                                Case { memory: name, memory_bytes, prompt_tokens, decode_tokens, runs };
+                            rows.push(self.row(case, threads, rows.len())?);
+                        }
                     }
                 }
             }
@@ -163,8 +177,8 @@ impl Bench<'_> {
     }
 
     /// One row; what only concerns it is noted in it.
-    fn row(&mut self, mut case: Case, number: usize) -> Outcome<Row> {
-        let result = self.measure(&mut case, number);
+    fn row(&mut self, mut case: Case, threads: Option<usize>, number: usize) -> Outcome<Row> {
+        let result = self.measure(&mut case, threads, number);
         let (measured, error) = match result {
             Ok(measured) => (Some(measured), None),
             Err(Failure::Failed { message, hint } | Failure::Usage { message, hint }) => {
@@ -177,19 +191,21 @@ impl Bench<'_> {
         Ok(Row { case, measured, error })
     }
 
-    fn measure(&mut self, case: &mut Case, number: usize) -> Outcome<rows::Measured> {
+    fn measure(&mut self, case: &mut Case, threads: Option<usize>, number: usize) -> Outcome<rows::Measured> {
         // A budget that cannot work is refused with what would, not by the kernel's killing the process.
         let memory = case.memory_bytes.map_or(MemoryBudget::Auto, MemoryBudget::Bytes);
         let max_context = self.max_context;
         engine::plan(
             self.dir.path(),
-            &EngineOptions { memory, max_context, ..answer::tuned(&self.args.tuning) },
+            &EngineOptions { memory, max_context, threads, ..answer::tuned(&self.args.tuning) },
         )?;
+        self.limits.use_threads(threads.unwrap_or_else(machine::cores));
         let group = self.group(case.memory_bytes, number)?;
         let limit = case.memory_bytes.filter(|_| group.is_some());
         let spec = Spec {
             memory: case.memory_bytes,
             max_context: self.max_context,
+            threads,
             ids: self.text.ids[..case.prompt_tokens + case.decode_tokens].to_vec(),
             prompt: case.prompt_tokens,
             group: group.as_ref().map(|group| group.path().to_path_buf()),

@@ -12,6 +12,8 @@ pub(super) struct Spec {
     pub(super) memory: Option<u64>,
     /// Tokens that the KV cache may hold.
     pub(super) max_context: usize,
+    /// Threads that compute; `None`: as the engine decides.
+    pub(super) threads: Option<usize>,
     /// Prompt, then what follows it.
     pub(super) ids: Vec<u32>,
     /// How many of them are the prompt.
@@ -60,6 +62,8 @@ pub(super) struct Run {
     pub(super) prefill_seconds: f64,
     /// Bytes of experts read for it.
     pub(super) prefill_bytes: u64,
+    /// Time in which at least one of those reads was under way.
+    pub(super) prefill_read_seconds: f64,
     /// Time of the tokens after it.
     pub(super) decode_seconds: f64,
     /// Their experts that were held.

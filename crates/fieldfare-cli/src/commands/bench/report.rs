@@ -117,8 +117,15 @@ impl<'a> Report<'a> {
     pub(super) fn title(&self) -> String {
         let machine = self.machine.processor.as_deref().unwrap_or("unknown processor");
         let isa = self.measured().next().map(|row| format!(", {}", row.isa)).unwrap_or_default();
-        let threads = self.measured().next().map_or(self.machine.cores, |row| row.threads);
-        format!("{} on {machine}, {threads} threads{isa}", self.model.id)
+        let mut threads: Vec<usize> = self.measured().map(|row| row.threads).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let threads = match threads[..] {
+            [] | [1] => "1 thread".to_owned(),
+            [count] => format!("{count} threads"),
+            [least, .., most] => format!("{least} to {most} threads"),
+        };
+        format!("{} on {machine}, {threads}{isa}", self.model.id)
     }
 
     /// The rows that worked.

@@ -44,18 +44,27 @@ pub(super) struct Measured {
     pub(super) decode_tokens_per_second: f64,
     /// The same by run.
     pub(super) decode_tokens_per_second_runs: Vec<f64>,
+    /// How far the runs are apart: the fastest less the slowest, as a share of the median.
+    pub(super) decode_spread: f64,
     /// What no program could beat at the rates measured around each run, with that run's share of hits.
     pub(super) decode_bound_tokens_per_second: f64,
     /// The median of each run's ratio of the two.
     pub(super) decode_bound_ratio: f64,
+    /// Runs that were faster than their bound: what was measured around them was too little (something else ran at that
+    /// moment), and their bound was raised to what they showed to be possible.
+    pub(super) decode_bounds_raised: usize,
     /// Tokens of the prompt.
     pub(super) prefill_tokens_per_second: f64,
     /// The same by run.
     pub(super) prefill_tokens_per_second_runs: Vec<f64>,
+    /// As for decoding.
+    pub(super) prefill_spread: f64,
     /// As for decoding: one pass over the experts used, or the arithmetic, whichever takes longer.
     pub(super) prefill_bound_tokens_per_second: f64,
     /// The median of each run's ratio.
     pub(super) prefill_bound_ratio: f64,
+    /// As for decoding.
+    pub(super) prefill_bounds_raised: usize,
     /// Bytes of experts read for a prompt.
     pub(super) prefill_read_bytes: f64,
     /// Different experts that the prompt used, of all layers.
@@ -72,6 +81,12 @@ pub(super) struct Measured {
     pub(super) read_bytes_per_token: f64,
     /// While at least one of those reads was under way; `None` if there were none.
     pub(super) read_bytes_per_second: Option<f64>,
+    /// That as a share of what the disk gave around the same run.
+    pub(super) read_disk_ratio: Option<f64>,
+    /// The same rate for the reads of the prompt.
+    pub(super) prefill_read_bytes_per_second: Option<f64>,
+    /// And its share.
+    pub(super) prefill_read_disk_ratio: Option<f64>,
     /// What the disk gave around the runs, at the best number of reads at once.
     pub(super) disk_bytes_per_second: f64,
     /// What memory gave around the runs, with all threads.
@@ -138,39 +153,41 @@ pub(super) fn measured(story: Story<'_>) -> Measured {
     };
     let rates: Vec<Rates> = story.rates.windows(2).map(|pair| limits::between(&pair[0], &pair[1])).collect();
     let hits: Vec<f64> = runs.iter().map(hit_rate).collect();
-    let decode = |run: usize| tokens / runs[run].decode_seconds;
-    let decode_bound = |run: usize| {
+    let decode = Held::new(runs.iter().zip(&rates).zip(&hits).map(|((run, rates), &hits)| {
         let (prompt, after) = (case.prompt_tokens, case.decode_tokens);
-        1.0 / bound::decode_seconds_per_token(model, prompt, after, hits[run], &rates[run])
-    };
-    let prefill = |run: usize| case.prompt_tokens as f64 / runs[run].prefill_seconds;
+        let seconds = bound::decode_seconds_per_token(model, prompt, after, hits, rates);
+        (tokens / run.decode_seconds, 1.0 / seconds)
+    }));
     // What slots hold before a prompt need not be read for it.
-    let held = (end.slots as u64).min(first.experts_used);
-    let prefill_bound = |run: usize| {
-        let (used, missing) = (first.experts_used, first.experts_used - held);
-        let seconds = bound::prompt_seconds(model, case.prompt_tokens, used, missing, &rates[run]);
-        case.prompt_tokens as f64 / seconds
-    };
+    let missing = first.experts_used - (end.slots as u64).min(first.experts_used);
+    let prompt = case.prompt_tokens as f64;
+    let prefill = Held::new(runs.iter().zip(&rates).map(|(run, rates)| {
+        let used = first.experts_used;
+        let seconds = bound::prompt_seconds(model, case.prompt_tokens, used, missing, rates);
+        (prompt / run.prefill_seconds, prompt / seconds)
+    }));
     let all_rates = |rate: fn(&Rates) -> f64| {
         median(&story.rates.iter().map(rate).collect::<Vec<_>>()).unwrap_or(f64::NAN)
     };
     let disk = all_rates(|rates| rates.disk);
-    let reading: Vec<f64> = runs
-        .iter()
-        .filter(|run| run.read_seconds > 0.0)
-        .map(|run| run.read_bytes as f64 / run.read_seconds)
-        .collect();
+    let reads = Reading::new(&rates, runs.iter().map(|run| (run.read_bytes, run.read_seconds)));
+    let prefill_reads =
+        Reading::new(&rates, runs.iter().map(|run| (run.prefill_bytes, run.prefill_read_seconds)));
     let start = Rates { memory: f64::NAN, disk, products: f64::NAN };
     Measured {
         slots_per_layer: end.slots as f64 / end.layers.max(1) as f64,
-        decode_tokens_per_second: middle(&decode),
-        decode_tokens_per_second_runs: (0..runs.len()).map(decode).collect(),
-        decode_bound_tokens_per_second: middle(&decode_bound),
-        decode_bound_ratio: middle(&|run| decode(run) / decode_bound(run)),
-        prefill_tokens_per_second: middle(&prefill),
-        prefill_tokens_per_second_runs: (0..runs.len()).map(prefill).collect(),
-        prefill_bound_tokens_per_second: middle(&prefill_bound),
-        prefill_bound_ratio: middle(&|run| prefill(run) / prefill_bound(run)),
+        decode_tokens_per_second: decode.median(),
+        decode_spread: decode.spread(),
+        decode_bound_tokens_per_second: decode.bound(),
+        decode_bound_ratio: decode.ratio(),
+        decode_bounds_raised: decode.raised,
+        decode_tokens_per_second_runs: decode.reached,
+        prefill_tokens_per_second: prefill.median(),
+        prefill_spread: prefill.spread(),
+        prefill_bound_tokens_per_second: prefill.bound(),
+        prefill_bound_ratio: prefill.ratio(),
+        prefill_bounds_raised: prefill.raised,
+        prefill_tokens_per_second_runs: prefill.reached,
         prefill_read_bytes: middle(&|run| runs[run].prefill_bytes as f64),
         prefill_experts_used: first.experts_used,
         time_to_first_token_seconds: first.seconds,
@@ -178,7 +195,10 @@ pub(super) fn measured(story: Story<'_>) -> Measured {
         cold: story.cold,
         hit_rate: median(&hits).unwrap_or(f64::NAN),
         read_bytes_per_token: middle(&|run| runs[run].read_bytes as f64 / tokens),
-        read_bytes_per_second: median(&reading),
+        read_bytes_per_second: reads.rate(),
+        read_disk_ratio: reads.ratio(),
+        prefill_read_bytes_per_second: prefill_reads.rate(),
+        prefill_read_disk_ratio: prefill_reads.ratio(),
         disk_bytes_per_second: disk,
         bandwidth_bytes_per_second: all_rates(|rates| rates.memory),
         products_per_second: all_rates(|rates| rates.products),
@@ -190,6 +210,70 @@ pub(super) fn measured(story: Story<'_>) -> Measured {
         threads: end.threads,
         isa: end.isa,
         plan: end.plan,
+    }
+}
+
+/// What the runs reached, beside what the machine allowed.
+struct Held {
+    /// Reached, by run.
+    reached: Vec<f64>,
+    /// Allowed, by run: never less than what was reached.
+    allowed: Vec<f64>,
+    /// Runs whose bound had to be raised for that.
+    raised: usize,
+}
+
+impl Held {
+    /// Of each run's rate and bound. A run that was faster than its bound shows that the machine can do more than it
+    /// was measured to: the bound is then what the run did.
+    fn new(runs: impl Iterator<Item = (f64, f64)>) -> Self {
+        let (reached, measured): (Vec<f64>, Vec<f64>) = runs.unzip();
+        let raised = reached.iter().zip(&measured).filter(|(reached, bound)| reached > bound).count();
+        let allowed = reached.iter().zip(&measured).map(|(&reached, &bound)| bound.max(reached)).collect();
+        Self { reached, allowed, raised }
+    }
+
+    fn median(&self) -> f64 {
+        median(&self.reached).unwrap_or(f64::NAN)
+    }
+
+    fn bound(&self) -> f64 {
+        median(&self.allowed).unwrap_or(f64::NAN)
+    }
+
+    /// The median of each run's own.
+    fn ratio(&self) -> f64 {
+        let ratios: Vec<f64> = self.reached.iter().zip(&self.allowed).map(|(a, b)| a / b).collect();
+        median(&ratios).unwrap_or(f64::NAN)
+    }
+
+    /// The fastest run less the slowest, as a share of the median.
+    fn spread(&self) -> f64 {
+        let (low, high) = self
+            .reached
+            .iter()
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), &rate| (low.min(rate), high.max(rate)));
+        (high - low) / self.median()
+    }
+}
+
+/// The rate of reads while any were under way, beside the disk's, of the runs that had some.
+struct Reading(Vec<(f64, f64)>);
+
+impl Reading {
+    /// Of each run's bytes and seconds.
+    fn new(rates: &[Rates], runs: impl Iterator<Item = (u64, f64)>) -> Self {
+        let rate = |((bytes, seconds), rates): ((u64, f64), &Rates)| (bytes as f64 / seconds, rates.disk);
+        let some = |((bytes, seconds), _): &((u64, f64), &Rates)| *bytes > 0 && *seconds > 0.0;
+        Self(runs.zip(rates).filter(some).map(rate).collect())
+    }
+
+    fn rate(&self) -> Option<f64> {
+        median(&self.0.iter().map(|(rate, _)| *rate).collect::<Vec<_>>())
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        median(&self.0.iter().map(|(rate, disk)| rate / disk).collect::<Vec<_>>())
     }
 }
 
@@ -219,7 +303,8 @@ mod tests {
         };
         let run = Run {
             prefill_seconds: 5.0,
-            prefill_bytes: 7,
+            prefill_bytes: 6_000_000_000,
+            prefill_read_seconds: 4.0,
             decode_seconds: 4.0,
             hits: 800,
             misses: 1600,
@@ -257,11 +342,30 @@ mod tests {
         assert!((row.decode_bound_ratio - f64::midpoint(2.5 / first, 2.0 / second)).abs() < 1e-9);
         assert_eq!((row.slots_per_layer, row.prefill_tokens_per_second), (2.0, 20.0));
         assert_eq!(row.read_bytes_per_second, Some(1600.0 * model.stride as f64 / 3.0), "runs that read");
+        let ratio = row.read_disk_ratio.unwrap();
+        assert!((ratio - 1600.0 * model.stride as f64 / 3.0 / 2e9).abs() < 1e-9, "{ratio}");
+        assert_eq!(row.prefill_read_bytes_per_second, Some(1.5e9));
+        // 2 GB/s around the first run, 3 around the second.
+        assert!((row.prefill_read_disk_ratio.unwrap() - f64::midpoint(0.75, 0.5)).abs() < 1e-12);
+        assert!((row.decode_spread - 0.5 / 2.25).abs() < 1e-12 && row.prefill_spread == 0.0);
+        assert_eq!((row.decode_bounds_raised, row.prefill_bounds_raised), (0, 0));
         assert_eq!((row.disk_bytes_per_second, row.bandwidth_bytes_per_second), (2e9, 50e9));
         assert!((row.first_token_read_seconds - 4_000.0 / 2e9).abs() < 1e-15);
         assert_eq!((row.cgroup_limit_bytes, row.cgroup_peak_bytes), (Some(2 << 30), Some(11)));
         // 40 of the 100 experts are not held at the start of a prompt.
         let prompt = bound::prompt_seconds(&model, 100, 100, 40, &rates(40e9, 2e9));
-        assert!(row.prefill_bound_tokens_per_second <= 100.0 / prompt * 2.0);
+        let second = bound::prompt_seconds(&model, 100, 100, 40, &rates(50e9, 3e9));
+        let mean = f64::midpoint(100.0 / prompt, 100.0 / second);
+        assert!((row.prefill_bound_tokens_per_second - mean).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_run_beyond_its_bound_raises_it_and_says_so() {
+        let held = Held::new([(8.0, 10.0), (12.0, 10.0), (9.0, 12.0)].into_iter());
+        assert_eq!((held.raised, &held.allowed[..]), (1, &[10.0, 12.0, 12.0][..]));
+        assert_eq!((held.median(), held.bound(), held.ratio()), (9.0, 12.0, 0.8));
+        assert!((held.spread() - 4.0 / 9.0).abs() < 1e-12);
+        let held = Held::new([(12.0, 10.0)].into_iter());
+        assert_eq!((held.raised, held.ratio(), held.spread()), (1, 1.0, 0.0));
     }
 }

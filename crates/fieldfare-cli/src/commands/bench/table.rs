@@ -9,10 +9,12 @@ use crate::ui::terminal;
 use std::fmt::Write as _;
 
 /// Heading and unit of each column.
-const COLUMNS: [(&str, &str); 15] = [
+const COLUMNS: [(&str, &str); 18] = [
     ("memory", ""),
+    ("threads", ""),
     ("prompt", "tokens"),
     ("decode", "tok/s"),
+    ("spread", "%"),
     ("bound", "tok/s"),
     ("ratio", ""),
     ("prefill", "tok/s"),
@@ -23,16 +25,14 @@ const COLUMNS: [(&str, &str); 15] = [
     ("read", "MB/tok"),
     ("reads", "GB/s"),
     ("disk", "GB/s"),
+    ("share", "%"),
     ("RSS", "MB"),
     ("group", "MB"),
 ];
 
 /// The whole of it.
 pub(super) fn text(report: &Report<'_>, style: Style) -> String {
-    let mut lines: Vec<Vec<String>> = vec![
-        COLUMNS.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        COLUMNS.iter().map(|(_, unit)| (*unit).to_owned()).collect(),
-    ];
+    let mut lines = Vec::new();
     let mut failed = Vec::new();
     for whole in &report.rows {
         match &whole.row.measured {
@@ -40,10 +40,28 @@ pub(super) fn text(report: &Report<'_>, style: Style) -> String {
             None => failed.push(&whole.row),
         }
     }
-    let mut text = head(report, style);
-    let widths: Vec<usize> = (0..COLUMNS.len())
+    let (columns, width) = columns(&COLUMNS, &lines, style);
+    let mut text = head(report, style) + &columns;
+    if report.measured().any(|row| row.decode_bounds_raised + row.prefill_bounds_raised > 0) {
+        text += "* runs faster than what was measured around them allows: something else ran then, and the bound is raised\n";
+    }
+    for row in failed {
+        let error = row.error.as_deref().unwrap_or("not measured");
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "{:>width$}  {}", row.case.memory, terminal::one_line(error), width = width);
+    }
+    text
+}
+
+/// The lines below their headings and units, each column as wide as it needs; and the width of the first.
+pub(super) fn columns(headings: &[(&str, &str)], lines: &[Vec<String>], style: Style) -> (String, usize) {
+    let names = headings.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let units = headings.iter().map(|(_, unit)| (*unit).to_owned()).collect();
+    let lines: Vec<&Vec<String>> = [&names, &units].into_iter().chain(lines).collect();
+    let widths: Vec<usize> = (0..headings.len())
         .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
         .collect();
+    let mut text = String::new();
     for (number, line) in lines.iter().enumerate() {
         let cells: Vec<String> =
             line.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
@@ -51,13 +69,7 @@ pub(super) fn text(report: &Report<'_>, style: Style) -> String {
         text += &if number < 2 { style.heading(&line) } else { line };
         text.push('\n');
     }
-    for row in failed {
-        let error = row.error.as_deref().unwrap_or("not measured");
-        // Writing into a String cannot fail.
-        let _ =
-            writeln!(text, "{:>width$}  {}", row.case.memory, terminal::one_line(error), width = widths[0]);
-    }
-    text
+    (text, widths.first().copied().unwrap_or(0))
 }
 
 fn head(report: &Report<'_>, style: Style) -> String {
@@ -95,24 +107,33 @@ fn cells(case: &Case, row: &Measured) -> Vec<String> {
     let mega = |bytes: Option<u64>| {
         bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{:.0}", bytes as f64 / 1e6))
     };
-    let rate = |rate: f64| if rate < 99.5 { format!("{rate:.2}") } else { format!("{rate:.0}") };
+    let percent = |share: f64| format!("{:.0}", 100.0 * share);
+    let raised = |text: String, runs: usize| if runs > 0 { text + "*" } else { text };
     vec![
         case.memory.clone(),
+        row.threads.to_string(),
         case.prompt_tokens.to_string(),
         rate(row.decode_tokens_per_second),
-        rate(row.decode_bound_tokens_per_second),
+        percent(row.decode_spread),
+        raised(rate(row.decode_bound_tokens_per_second), row.decode_bounds_raised),
         format!("{:.2}", row.decode_bound_ratio),
         rate(row.prefill_tokens_per_second),
-        rate(row.prefill_bound_tokens_per_second),
+        raised(rate(row.prefill_bound_tokens_per_second), row.prefill_bounds_raised),
         format!("{:.2}", row.time_to_first_token_seconds),
         format!("{:.1}", row.slots_per_layer),
         format!("{:.1}", 100.0 * row.hit_rate),
         format!("{:.1}", row.read_bytes_per_token / 1e6),
         row.read_bytes_per_second.map_or_else(|| "-".to_owned(), giga),
         giga(row.disk_bytes_per_second),
+        row.read_disk_ratio.map_or_else(|| "-".to_owned(), percent),
         mega(row.peak_rss_bytes),
         mega(row.cgroup_peak_bytes),
     ]
+}
+
+/// Tokens a second.
+pub(super) fn rate(rate: f64) -> String {
+    if rate < 99.5 { format!("{rate:.2}") } else { format!("{rate:.0}") }
 }
 
 /// A budget as people write it: in GiB where that is whole or a half, else in MB.

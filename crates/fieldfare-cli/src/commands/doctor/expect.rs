@@ -5,19 +5,13 @@ use fieldfare::engine::budget::{Sizes, expected_hits};
 use fieldfare::engine::{self, EngineOptions, MemoryBudget, Plan};
 use fieldfare::measure::bound::{Rates, token_seconds};
 use fieldfare::measure::traffic::{FULL_SIZE_CORE, FULL_SIZE_STRIDE, Traffic};
+use fieldfare::model::{Config, Footprint, RunnerOptions};
 use serde::Serialize;
 
 /// Budgets that are worked out beside `auto`, in GiB.
 const BUDGETS: [u64; 5] = [2, 3, 4, 6, 8];
 /// Tokens of context that the rates are for.
 const CONTEXT: usize = 512;
-/// Positions that the KV cache takes at a time.
-const PAGE: usize = 256;
-/// What a pass over a prompt takes: transit buffers, and for each token.
-const PASS: u64 = 16 * FULL_SIZE_STRIDE;
-const PASS_TOKEN: u64 = 25_600;
-/// Activation buffers with the usual options, as a plan for the model's own directory has them.
-const SCRATCH: u64 = 60_000_000;
 
 /// What to expect.
 #[derive(Debug, Serialize)]
@@ -48,13 +42,18 @@ pub(super) struct Budget {
 /// Works it out.
 pub(super) fn expect(facts: &Facts) -> Expected {
     let model = Traffic::full_size();
+    // The usual options are within their bounds.
+    let Ok(takes) = footprint(&EngineOptions::default()) else {
+        return Expected { auto: None, budgets: Vec::new() };
+    };
     let rates = rates(facts);
     let given = BUDGETS.map(|gib| (format!("{gib} GiB"), MemoryBudget::Bytes(gib << 30)));
     let mut auto = None;
     let mut budgets = Vec::new();
     for (name, memory) in given.into_iter().chain([("auto".to_owned(), MemoryBudget::Auto)]) {
-        let plan = plan(&model, memory);
-        budgets.push(budget(&model, name, memory, plan.as_ref(), rates.as_ref(), facts));
+        let plan = plan(&takes, memory);
+        let kv = takes.kv_bytes(CONTEXT);
+        budgets.push(budget(&model, kv, name, memory, plan.as_ref(), rates.as_ref(), facts));
         if memory == MemoryBudget::Auto {
             auto = plan.ok();
         }
@@ -67,21 +66,27 @@ fn rates(facts: &Facts) -> Option<Rates> {
     Some(Rates { memory: facts.bandwidth_bytes_per_second?, disk, products: f64::NAN })
 }
 
-/// Bytes of the KV cache with so many tokens.
-fn kv_bytes(model: &Traffic, tokens: usize) -> u64 {
-    let rows = tokens.max(1).next_multiple_of(PAGE);
-    model.layers.iter().map(|layer| layer.kv(rows)).sum()
+/// What the model takes besides its weights, with these options.
+fn footprint(options: &EngineOptions) -> fieldfare::Result<Footprint> {
+    let runner = RunnerOptions {
+        max_context: options.max_context,
+        prefill_chunk_tokens: options.prefill_chunk_tokens,
+        precision: options.precision,
+        threads: options.threads,
+        ..RunnerOptions::default()
+    };
+    Footprint::new(Config::full_size(), FULL_SIZE_STRIDE, &runner)
 }
 
-fn plan(model: &Traffic, memory: MemoryBudget) -> fieldfare::Result<Plan> {
+fn plan(takes: &Footprint, memory: MemoryBudget) -> fieldfare::Result<Plan> {
     let sizes = Sizes {
         core: FULL_SIZE_CORE,
         stride: FULL_SIZE_STRIDE,
-        layers: model.layers.len(),
-        experts: model.experts,
-        kv: &|tokens| kv_bytes(model, tokens),
-        scratch: SCRATCH,
-        pass: &|tokens| if tokens > 1 { PASS + PASS_TOKEN * tokens as u64 } else { 0 },
+        layers: takes.config().layers.len(),
+        experts: takes.config().num_experts,
+        kv: &|tokens| takes.kv_bytes(tokens),
+        scratch: takes.scratch_bytes(),
+        pass: &|tokens| takes.pass_bytes(tokens),
         process: 0,
     };
     engine::plan_absent(&sizes, &EngineOptions { memory, ..EngineOptions::default() })
@@ -89,6 +94,7 @@ fn plan(model: &Traffic, memory: MemoryBudget) -> fieldfare::Result<Plan> {
 
 fn budget(
     model: &Traffic,
+    kv: u64,
     name: String,
     memory: MemoryBudget,
     plan: Result<&Plan, &fieldfare::Error>,
@@ -117,7 +123,7 @@ fn budget(
         Ok(plan) => plan,
         Err(error) => return failed(error.to_string()),
     };
-    let slots = plan.slots_beside(kv_bytes(model, CONTEXT)) as f64 / plan.layers.max(1) as f64;
+    let slots = plan.slots_beside(kv) as f64 / plan.layers.max(1) as f64;
     let hits = hits(slots, model.experts);
     let rate = |rates: &Rates| hits.map(|hits| 1.0 / token_seconds(model, CONTEXT, hits, rates));
     Budget {
@@ -151,24 +157,33 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_that_of_the_engine() {
-        let model = Traffic::full_size();
+    fn the_buffers_of_the_full_size() {
+        let takes = footprint(&EngineOptions::default()).unwrap();
         // Pages of 256 positions, windows of 1,024: 58 MB at first, 294 MB at 4,096.
-        assert_eq!(kv_bytes(&model, 1) / 1_000_000, 57);
-        assert_eq!(kv_bytes(&model, 4096) / 1_000_000, 293);
+        assert_eq!(takes.kv_bytes(1) / 1_000_000, 57);
+        assert_eq!(takes.kv_bytes(4096) / 1_000_000, 293);
+        // Transit buffers and about 26 KB a token.
+        assert_eq!(takes.pass_bytes(1), 0);
+        let pass = (takes.pass_bytes(4096) - takes.pass_bytes(1024)) as f64 / 3072.0;
+        assert!((25_000.0..27_500.0).contains(&pass), "{pass}");
+        assert!((30..120).contains(&(takes.scratch_bytes() / 1_000_000)), "{}", takes.scratch_bytes());
+        // The traffic's own idea of the cache is the same.
+        let model = Traffic::full_size();
+        let kv: u64 = model.layers.iter().map(|layer| layer.kv(4096)).sum();
+        assert_eq!(takes.kv_bytes(4096), kv);
     }
 
     #[test]
     fn two_gib_have_six_slots_or_are_refused() {
-        let model = Traffic::full_size();
+        let takes = footprint(&EngineOptions::default()).unwrap();
         // A machine with less says what it has.
-        if let Ok(plan) = plan(&model, MemoryBudget::Bytes(2 << 30))
+        if let Ok(plan) = plan(&takes, MemoryBudget::Bytes(2 << 30))
             && plan.limit_bytes == Some(2 << 30)
         {
-            let slots = plan.slots_beside(kv_bytes(&model, CONTEXT)) as f64 / 30.0;
+            let slots = plan.slots_beside(takes.kv_bytes(CONTEXT)) as f64 / 30.0;
             assert!((5.0..7.0).contains(&slots), "{slots}");
         }
-        let error = plan(&model, MemoryBudget::Bytes(1 << 30)).unwrap_err().to_string();
+        let error = plan(&takes, MemoryBudget::Bytes(1 << 30)).unwrap_err().to_string();
         assert!(error.starts_with("memory: this model needs"), "{error}");
     }
 }

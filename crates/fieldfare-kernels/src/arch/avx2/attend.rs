@@ -5,26 +5,15 @@
 
 use crate::arch::LANES;
 use crate::arch::scalar::math;
-use crate::kv::KvSlice;
 use std::arch::x86_64::*;
 
 /// Lanes of a vector.
 pub(super) const WIDTH: usize = 8;
 
-/// See `Table`.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn scores(q: &[f32], keys: KvSlice<'_>, stride: usize, out: &mut [f32]) {
-    // SAFETY: the caller's promise, with the type that the pointer has.
-    unsafe {
-        match keys {
-            KvSlice::F32(keys) => span::<false>(q, keys.as_ptr().cast(), stride, out),
-            KvSlice::F16(keys) => span::<true>(q, keys.as_ptr().cast(), stride, out),
-        }
-    }
-}
-
+/// `out[j] = q . keys[j * stride ..]`; `HALF` says whether the keys are f16.
+///
 /// # Safety
-/// As `scores`; `HALF` says whether `keys` are f16.
+/// `keys` reach to `(out.len() - 1) * stride + q.len()` unless `out` is empty.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn span<const HALF: bool>(q: &[f32], keys: *const u8, stride: usize, out: &mut [f32]) {
     let mut fours = out.chunks_exact_mut(4);
@@ -86,20 +75,10 @@ pub(super) unsafe fn dots<const HALF: bool, const K: usize>(
     })
 }
 
-/// See `Table`.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn weighted_sum(p: &[f32], values: KvSlice<'_>, stride: usize, out: &mut [f32]) {
-    // SAFETY: the caller's promise, with the type that the pointer has.
-    unsafe {
-        match values {
-            KvSlice::F32(values) => sum::<false>(p, values.as_ptr().cast(), stride, out),
-            KvSlice::F16(values) => sum::<true>(p, values.as_ptr().cast(), stride, out),
-        }
-    }
-}
-
+/// `out += sum_j p[j] * values[j * stride ..]`, in order of j; `HALF` says whether the values are f16.
+///
 /// # Safety
-/// As `weighted_sum`; `HALF` says whether `values` are f16.
+/// `values` reach to `(p.len() - 1) * stride + out.len()` unless `p` is empty.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn sum<const HALF: bool>(p: &[f32], values: *const u8, stride: usize, out: &mut [f32]) {
     let mut at = 0;

@@ -1,47 +1,11 @@
-//! One query head against a span of the KV cache, and the conversion of what goes into it.
+//! Query heads against a run of keys and values, and the conversion of what goes into it.
 
 use super::math::fold;
 use crate::arch::LANES;
 use crate::kv::KvSlice;
 use half::f16;
 
-/// `out[j] = q . keys[j * stride ..]`
-pub(crate) fn scores(q: &[f32], keys: KvSlice<'_>, stride: usize, out: &mut [f32]) {
-    let each = |out: &mut [f32], key: &dyn Fn(usize) -> f32| {
-        for (j, out) in out.iter_mut().enumerate() {
-            let mut lanes = [0.0f32; LANES];
-            for (i, &q) in q.iter().enumerate() {
-                let lane = &mut lanes[i % LANES];
-                *lane = q.mul_add(key(j * stride + i), *lane);
-            }
-            *out = fold(lanes);
-        }
-    };
-    match keys {
-        KvSlice::F32(keys) => each(out, &|i| keys[i]),
-        KvSlice::F16(keys) => each(out, &|i| f16::from_bits(keys[i]).to_f32()),
-    }
-}
-
-/// `out += sum_j p[j] * values[j * stride ..]`, in order of j.
-pub(crate) fn weighted_sum(p: &[f32], values: KvSlice<'_>, stride: usize, out: &mut [f32]) {
-    for (j, &p) in p.iter().enumerate() {
-        match values {
-            KvSlice::F32(values) => {
-                for (o, &v) in out.iter_mut().zip(&values[j * stride..]) {
-                    *o = p.mul_add(v, *o);
-                }
-            }
-            KvSlice::F16(values) => {
-                for (o, &v) in out.iter_mut().zip(&values[j * stride..]) {
-                    *o = p.mul_add(f16::from_bits(v).to_f32(), *o);
-                }
-            }
-        }
-    }
-}
-
-/// `out[i * apart + j] = q_i . key_j` for all queries and keys, `width` elements each, dense: [`scores`] of each query.
+/// `out[i * apart + j] = q_i . key_j` for all queries and keys, `width` elements each, dense.
 pub(crate) fn scores_many(
     q: &[f32],
     width: usize,
@@ -50,18 +14,57 @@ pub(crate) fn scores_many(
     out: &mut [f32],
     apart: usize,
 ) {
-    let count = keys.len() / width;
-    for (i, q) in q.chunks_exact(width).enumerate() {
-        scores(q, keys, width, &mut out[i * apart..][..count]);
+    match keys {
+        KvSlice::F32(keys) => dots(q, width, keys, |key| key, out, apart),
+        KvSlice::F16(keys) => dots(q, width, keys, |key| f16::from_bits(key).to_f32(), out, apart),
     }
 }
 
-/// `out_i += sum_j p[i * apart + j] * value_j` for all of `out` and values, `width` elements each, dense:
-/// [`weighted_sum`] of each.
+/// [`scores_many`] with keys of one type.
+fn dots<T: Copy>(
+    q: &[f32],
+    width: usize,
+    keys: &[T],
+    value: impl Fn(T) -> f32,
+    out: &mut [f32],
+    apart: usize,
+) {
+    for (i, q) in q.chunks_exact(width).enumerate() {
+        for (j, key) in keys.chunks_exact(width).enumerate() {
+            let mut lanes = [0.0f32; LANES];
+            for (c, (&q, &key)) in q.iter().zip(key).enumerate() {
+                let lane = &mut lanes[c % LANES];
+                *lane = q.mul_add(value(key), *lane);
+            }
+            out[i * apart + j] = fold(lanes);
+        }
+    }
+}
+
+/// `out_i += sum_j p[i * apart + j] * value_j` for all of `out` and values, `width` elements each, dense, in order of j.
 pub(crate) fn weighted_many(p: &[f32], apart: usize, values: KvSlice<'_>, width: usize, out: &mut [f32]) {
-    let count = values.len() / width;
+    match values {
+        KvSlice::F32(values) => sums(p, apart, values, |value| value, width, out),
+        KvSlice::F16(values) => sums(p, apart, values, |value| f16::from_bits(value).to_f32(), width, out),
+    }
+}
+
+/// [`weighted_many`] with values of one type.
+fn sums<T: Copy>(
+    p: &[f32],
+    apart: usize,
+    values: &[T],
+    value: impl Fn(T) -> f32,
+    width: usize,
+    out: &mut [f32],
+) {
     for (i, out) in out.chunks_exact_mut(width).enumerate() {
-        weighted_sum(&p[i * apart..][..count], values, width, out);
+        for (j, values) in values.chunks_exact(width).enumerate() {
+            let p = p[i * apart + j];
+            for (o, &v) in out.iter_mut().zip(values) {
+                *o = p.mul_add(value(v), *o);
+            }
+        }
     }
 }
 

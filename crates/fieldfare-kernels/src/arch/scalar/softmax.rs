@@ -1,4 +1,4 @@
-//! Softmax and the soft cap of logits.
+//! What attention needs of softmax, and the soft cap of logits.
 
 use super::math::{exp, fold, tanh};
 use crate::arch::LANES;
@@ -16,15 +16,6 @@ fn largest(x: &[f32]) -> f32 {
         }
     }
     rest.iter().chain(&lanes).fold(f32::NEG_INFINITY, |max, &v| pick(max, v))
-}
-
-/// `x = exp(x - max) / sum`
-#[inline(always)]
-pub(crate) fn softmax(x: &mut [f32]) {
-    let sum = exps_from(x, largest(x));
-    for v in x {
-        *v /= sum;
-    }
 }
 
 /// `x = exp(x - base)`; returns the sum.

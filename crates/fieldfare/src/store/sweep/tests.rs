@@ -1,6 +1,6 @@
 //! Sweeps over a reader that can fail, and against what must hold for any of them.
 
-use super::super::tests::Filler;
+use super::super::tests::{Filler, request};
 use super::super::{Policy, StoreShape};
 use super::*;
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ proptest! {
         (buffers, readers) in (1usize..=13, 1usize..4),
         passes in prop::collection::vec(
             prop::collection::vec(prop::collection::btree_set(0..EXPERTS, 1..4), 1..12), 1..6),
-        ahead: bool,
+        (ahead, begun) in any::<(bool, bool)>(),
         fetches: bool,
     ) {
         let (mut store, _) = store(slots, readers);
@@ -67,6 +67,9 @@ proptest! {
                 best.sort_by_key(|&expert| std::cmp::Reverse(store.layers[layer].uses.rank(expert)));
                 let wanted: Vec<usize> = wanted.into_iter().collect();
                 let next = (ahead && layer + 1 < LAYERS).then_some(layer + 1);
+                if begun {
+                    store.begin_sweep(layer, &wanted).unwrap();
+                }
                 let seen = sweep(&mut store, layer, &wanted, next);
                 prop_assert_eq!(seen.unwrap(), wanted);
                 prop_assert!(store.readers.in_flight() <= buffers + store.slots.slots());
@@ -83,7 +86,7 @@ proptest! {
             prop_assert!(store.stats().misses <= most + (buffers + store.slots.slots()) as u64);
             if fetches && slots >= LAYERS {
                 let mut count = 0;
-                store.fetch(1, &[1, 4, 5], &mut |expert, blob| {
+                request(&mut store, 1, &[1, 4, 5], &mut |expert, blob| {
                     assert_eq!(usize::from(blob[0]), 16 + expert);
                     count += 1;
                     Ok(())
@@ -106,6 +109,9 @@ fn a_pass_reads_every_expert_at_most_once_and_a_held_one_not_at_all() {
             for layer in 0..LAYERS {
                 all.iter().for_each(|&expert| store.note_token(layer, &[expert]));
                 let next = (layer + 1 < LAYERS).then_some(layer + 1);
+                if pass == 2 {
+                    store.begin_sweep(layer, &all).unwrap();
+                }
                 assert_eq!(sweep(&mut store, layer, &all, next).unwrap(), all);
             }
             store.close_transit();
@@ -159,9 +165,40 @@ fn errors_of_reads_and_callers_leave_a_store_that_works() {
 }
 
 #[test]
+fn a_sweep_that_was_begun_is_under_way_and_does_no_harm_if_it_is_dropped() {
+    let (mut store, _) = self::store(2 * LAYERS, 2);
+    store.open_transit(3).unwrap();
+    store.begin_sweep(0, &[1, 2, 3, 4, 5, 6]).unwrap();
+    assert_eq!(store.readers.in_flight(), 5, "two slots and three buffers");
+    // Another one comes instead, of the same layer or not.
+    assert_eq!(sweep(&mut store, 1, &[0, 4, 7, 8, 9], None).unwrap(), [0, 4, 7, 8, 9]);
+    store.begin_sweep(0, &[0, 7, 8, 9]).unwrap();
+    assert_eq!(sweep(&mut store, 0, &[1, 2, 8], None).unwrap(), [1, 2, 8]);
+    // What was read because of the beginning was read, not held.
+    let (mut store, _) = self::store(2 * LAYERS, 2);
+    store.begin_sweep(0, &[1, 2]).unwrap();
+    while store.readers.in_flight() > 0 {
+        let done = store.readers.wait().unwrap();
+        store.take_back(done).unwrap();
+    }
+    assert_eq!(sweep(&mut store, 0, &[1, 2], None).unwrap(), [1, 2]);
+    assert_eq!((store.stats().hits, store.stats().misses), (0, 2));
+    assert_eq!(sweep(&mut store, 0, &[1, 2], None).unwrap(), [1, 2]);
+    assert_eq!(store.stats().hits, 2);
+    // An error of such a read is the sweep's.
+    let (mut store, fail) = self::store(LAYERS, 1);
+    *fail.lock().unwrap() = vec![3];
+    store.begin_sweep(0, &[3, 4]).unwrap();
+    assert!(matches!(sweep(&mut store, 0, &[3, 4], None), Err(Error::Damaged { .. })));
+    fail.lock().unwrap().clear();
+    assert_eq!(sweep(&mut store, 0, &[3, 4], None).unwrap(), [3, 4]);
+}
+
+#[test]
 fn what_is_no_sweep_is_refused() {
     let (mut store, _) = store(5, 1);
     for (layer, wanted) in [(LAYERS, vec![0]), (0, vec![EXPERTS]), (0, vec![2, 1]), (0, vec![1, 1])] {
+        assert!(matches!(store.begin_sweep(layer, &wanted), Err(Error::BadRequest { .. })));
         assert!(matches!(sweep(&mut store, layer, &wanted, None), Err(Error::BadRequest { .. })));
     }
     store.read_ahead(LAYERS);
