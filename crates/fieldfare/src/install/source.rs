@@ -49,6 +49,7 @@ pub(crate) struct Shard {
     pub(crate) name: String,
     /// Absent where the bytes come over a network.
     file: Option<File>,
+    #[cfg_attr(not(feature = "install"), expect(dead_code, reason = "asked for over a network only"))]
     pub(crate) header: Header,
 }
 
