@@ -1,87 +1,16 @@
 //! The engine on the installed fixture checkpoint: the reference's numbers, whole conversations, the lock.
 
+mod fixture;
+
 use fieldfare::Error;
 use fieldfare::chat::{self, Message, RenderOptions};
-use fieldfare::engine::{
-    Cancel, Core, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, MemoryBudget,
-    OutputMode, Scores,
-};
+use fieldfare::engine::{Cancel, Engine, EngineOptions, Event, Finish, GenerateOptions, OutputMode, Scores};
 use fieldfare::format::Layout;
-use fieldfare::install::{InstallOptions, install_local};
-use fieldfare::model::Precision;
 use fieldfare::sample::Sampling;
-use fieldfare::store::Reads;
+use fixture::{Fixture, exact, generate, greedy, ids};
 use safetensors::SafeTensors;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-
-/// The installed fixture, for one test.
-struct Fixture {
-    dir: TempDir,
-    path: PathBuf,
-}
-
-impl Fixture {
-    fn new(layout: Layout) -> Self {
-        Self::from(&fieldfare_testing::tiny_checkpoint(), layout)
-    }
-
-    fn from(from: &Path, layout: Layout) -> Self {
-        let dir = TempDir::new().expect("a scratch folder");
-        let path = dir.path().join("tiny.gturbo");
-        let options =
-            InstallOptions { from: from.to_path_buf(), output: path.clone(), layout, overwrite: false };
-        install_local(&options, &mut |_| ControlFlow::Continue(())).expect("the fixture installs");
-        Self { dir, path }
-    }
-
-    fn open(&self, options: EngineOptions) -> Engine {
-        self.try_open(options).expect("the fixture opens")
-    }
-
-    /// Opens the model with a lock of this test's own, so that the same model in other hands does not matter.
-    fn try_open(&self, options: EngineOptions) -> Result<Engine, Error> {
-        let runtime_dir = Some(self.dir.path().to_path_buf());
-        Engine::open(&self.path, EngineOptions { runtime_dir, ..options })
-    }
-}
-
-fn exact() -> EngineOptions {
-    EngineOptions {
-        max_context: 256,
-        precision: Precision::Exact,
-        threads: Some(1),
-        ..EngineOptions::default()
-    }
-}
-
-fn ids(name: &str) -> Vec<u32> {
-    let path = fieldfare_testing::tiny_checkpoint().join("reference.json");
-    let bytes = std::fs::read(path).expect("the reference is there");
-    let reference: serde_json::Value = serde_json::from_slice(&bytes).expect("the reference is JSON");
-    serde_json::from_value(reference[name].clone()).expect("a list of ids")
-}
-
-fn greedy(max_new: usize) -> GenerateOptions {
-    let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
-    GenerateOptions { sampling, max_new, ..GenerateOptions::default() }
-}
-
-fn generate(engine: &mut Engine, prompt: &[u32], options: &GenerateOptions) -> Generation {
-    let mut seen = String::new();
-    let generation = engine
-        .session()
-        .generate(prompt, options, &Cancel::new(), &mut |event| {
-            if let Event::Text(text) = event {
-                seen.push_str(text);
-            }
-            ControlFlow::Continue(())
-        })
-        .expect("the fixture generates");
-    assert_eq!(seen, generation.text);
-    generation
-}
 
 fn score(engine: &mut Engine, ids: &[u32], top: usize) -> Scores {
     let mut go_on = |_| ControlFlow::Continue(());
@@ -180,58 +109,6 @@ fn reuse_slots_chunks_and_history_change_nothing() {
     let next = generate(&mut engine, &longer, &options);
     assert_eq!(next.cached_tokens, prompt.len() + 39);
     assert_eq!(next.token_ids, generate(&mut reopened(engine, &fixture), &longer, &options).token_ids);
-}
-
-#[test]
-fn any_memory_budget_and_way_of_reading_gives_the_same() {
-    let prompt = &ids("prompt_ids")[..40];
-    let options = GenerateOptions { stop_ids: Some(Vec::new()), ..greedy(24) };
-    for layout in [Layout::Tiled, Layout::V1] {
-        let fixture = Fixture::new(layout);
-        let all = fixture.open(EngineOptions { expert_cache_slots: Some(16), ..exact() });
-        let (layers, slot) = (all.plan().layers, all.plan().slot_bytes);
-        drop(all);
-        let wanted = generate(&mut fixture.open(exact()), prompt, &options).token_ids;
-        // What does not fit says what would.
-        let none = EngineOptions { memory: MemoryBudget::Bytes(1), ..exact() };
-        let error = fixture.try_open(none).err().expect("a byte is not enough").to_string();
-        assert!(
-            error.starts_with("memory: this model needs ") && error.contains(" MB at 256 tokens"),
-            "{error}"
-        );
-        let mut seen = Vec::new();
-        for (extra, reads, core) in [
-            (0, Some(Reads::Buffered), None),
-            (0, Some(Reads::Direct), Some(Core::Copied)),
-            (3 * layers as u64 + 5, None, Some(Core::Mapped)),
-            (9 * layers as u64, Some(Reads::Direct), None),
-            (1 << 20, None, None),
-        ] {
-            // What the process holds already counts, so the least is asked for again each time.
-            let options_for =
-                |bytes| EngineOptions { memory: MemoryBudget::Bytes(bytes), reads, core, ..exact() };
-            let blank = fixture.open(options_for(4 << 30));
-            let kv = blank.plan().kv_full_bytes;
-            let fixed = blank.plan().full_bytes() - kv - blank.plan().slots as u64 * slot;
-            drop(blank);
-            // Some slack, as the test's other threads allocate meanwhile.
-            let bytes = fixed + kv + layers as u64 * slot + extra * slot + (8 << 20);
-            let mut engine = fixture.open(options_for(bytes));
-            let plan = engine.plan().clone();
-            assert!(plan.full_bytes() <= bytes && plan.first_bytes() <= bytes, "{plan}");
-            assert_eq!(generate(&mut engine, prompt, &options).token_ids, wanted, "{plan}");
-            let stats = engine.stats_with_pages();
-            assert!(stats.slots <= plan.slots && stats.slots >= plan.slots_full, "{stats:?}");
-            assert_eq!(stats.core_copied_bytes > 0, plan.core == Core::Copied);
-            assert!(
-                layout == Layout::Tiled
-                    || stats.reads == Some(Reads::Buffered)
-                    || reads != Some(Reads::Buffered)
-            );
-            seen.push(plan.slots);
-        }
-        assert_eq!(seen.last(), Some(&(layers * 16)));
-    }
 }
 
 /// The same model anew: the lock of `engine` goes first.
