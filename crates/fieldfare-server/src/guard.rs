@@ -9,6 +9,9 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Version};
 use std::net::IpAddr;
 
+/// Largest block of headers, with the target.
+pub(crate) const MAX_HEADER_BYTES: usize = 32 << 10;
+
 /// Headers that a page may send; those that end in `*` by their beginning.
 const ASKABLE: [&str; 11] = [
     "authorization",
@@ -41,8 +44,15 @@ impl Guard {
     /// Checks everything but the key.
     ///
     /// # Errors
-    /// `host_not_allowed`, `origin_not_allowed`.
+    /// `headers_too_large`, `host_not_allowed`, `origin_not_allowed`.
     pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
+        // The connection's own bound is on what it has to buffer, which a block that comes at once may exceed.
+        let size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        if request.headers().iter().map(size).sum::<usize>() + target > MAX_HEADER_BYTES {
+            let message = format!("the headers may have at most {MAX_HEADER_BYTES} bytes");
+            return Err(ApiError::new(431, "invalid_request_error", "headers_too_large", message));
+        }
         if self.loopback {
             self.host(request)?;
         }

@@ -2,7 +2,7 @@
 
 use crate::body::Room;
 use crate::door::{Door, Model};
-use crate::guard::Guard;
+use crate::guard::{Guard, MAX_HEADER_BYTES};
 use crate::handlers::{App, handle};
 use crate::metrics::{Log, Metrics};
 use crate::stream::KEEP_ALIVE;
@@ -25,8 +25,6 @@ use tokio::time::timeout;
 
 /// Longest time for the headers of a request; a connection without one is closed after it.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// Largest block of headers.
-const HEADER_BYTES: usize = 32 << 10;
 /// Most headers.
 const HEADERS: usize = 100;
 /// Most connections.
@@ -323,7 +321,7 @@ async fn connection(stream: TcpStream, app: Arc<App>, mut stop: watch::Receiver<
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
         .max_headers(HEADERS)
-        .max_buf_size(HEADER_BYTES)
+        .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     tokio::select! {

@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod models;
 mod owner;
+mod serve;
 mod support;
 mod text;
 mod usage;

@@ -15,14 +15,11 @@ fn story(over: Value) -> Value {
     body
 }
 
-/// A story that takes a while: without its stop token the toy writes on.
-fn endless() -> Value {
-    story(json!({ "stream": true, "max_tokens": -1, "temperature": 1.0, "seed": 3, "logit_bias": stops() }))
-}
-
-/// Forbids what ends an answer.
-fn stops() -> Value {
-    json!({ "1": -100, "50": -100, "106": -100 })
+/// A story that takes a while: without what ends an answer the toy writes on.
+fn endless(server: &Server) -> Value {
+    let bias: serde_json::Map<String, Value> =
+        server.ends.iter().map(|id| (id.to_string(), json!(-100))).collect();
+    story(json!({ "stream": true, "max_tokens": -1, "temperature": 1.0, "seed": 3, "logit_bias": bias }))
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
@@ -150,7 +147,8 @@ fn what_is_too_large_is_cut_off() {
     assert_eq!(server.raw(&bytes).refusal(), (413, "request_too_large".into()));
     // Headers.
     let fat = format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(40 << 10));
-    assert_eq!(server.raw(fat.as_bytes()).status, 431);
+    assert_eq!(server.raw(fat.as_bytes()).refusal(), (431, "headers_too_large".into()));
+    // Too many are refused by the connection itself.
     let many: String = (0..150).map(|i| format!("x-{i}: y\r\n")).collect();
     let many = format!("GET /health HTTP/1.1\r\nhost: localhost\r\n{many}\r\n");
     assert_eq!(server.raw(many.as_bytes()).status, 431);
@@ -193,7 +191,7 @@ fn a_client_that_leaves_frees_the_engine() {
     let server = Server::with(Options { queue: 1, ..Options::default() }, 32_768);
     let open = || {
         let mut stream = server.connect();
-        let body = endless().to_string();
+        let body = endless(&server).to_string();
         stream.write_all(&request("POST", "/v1/chat/completions", &[JSON], &body)).unwrap();
         stream
     };
@@ -206,7 +204,7 @@ fn a_client_that_leaves_frees_the_engine() {
     until("it runs", || load() == (1.0, 0.0));
     let waiting = open();
     until("it waits", || load() == (1.0, 1.0));
-    let third = server.post("/v1/chat/completions", &endless());
+    let third = server.post("/v1/chat/completions", &endless(&server));
     assert_eq!(third.refusal(), (429, "queue_full".into()));
     assert!(third.headers.contains("retry-after: 1"), "{third:?}");
     drop(waiting);
@@ -221,7 +219,7 @@ fn a_client_that_leaves_frees_the_engine() {
 fn a_client_that_leaves_before_a_whole_answer_frees_the_engine() {
     let server = Server::with(Options::default(), 32_768);
     let mut stream = server.connect();
-    let mut body = endless();
+    let mut body = endless(&server);
     body["stream"] = json!(false);
     stream.write_all(&request("POST", "/v1/chat/completions", &[JSON], &body.to_string())).unwrap();
     until("it runs", || server.metric("fieldfare_requests_running") == 1.0);
@@ -231,11 +229,34 @@ fn a_client_that_leaves_before_a_whole_answer_frees_the_engine() {
 }
 
 #[test]
+fn a_client_that_leaves_while_its_prompt_is_read_frees_the_engine() {
+    let server = Server::with(Options::default(), 32_768);
+    let chat = "/v1/chat/completions";
+    let body =
+        story(json!({ "messages": [{ "role": "user", "content": "one two three four ".repeat(6000) }] }));
+    let mut stream = server.connect();
+    stream.write_all(&request("POST", chat, &[JSON], &body.to_string())).unwrap();
+    until("it runs", || server.metric("fieldfare_requests_running") == 1.0);
+    drop(stream);
+    until("the engine is free", || server.metric("fieldfare_requests_running") == 0.0);
+    assert_eq!(server.metric("fieldfare_generated_tokens_total"), 0.0, "it was in the prompt");
+    assert!(server.metric("fieldfare_prompt_tokens_total") > 20_000.0);
+    let log = server.log.lock().unwrap().join("\n");
+    assert!(log.contains("cancelled"), "{log}");
+    // What was read of it does no harm to what comes next.
+    let next = server.post(chat, &story(json!({ "temperature": 0, "max_tokens": 8 }))).json();
+    let fresh = Server::start().post(chat, &story(json!({ "temperature": 0, "max_tokens": 8 }))).json();
+    assert_eq!(next["choices"][0]["message"], fresh["choices"][0]["message"]);
+}
+
+#[test]
 fn those_who_wait_get_signs_of_life() {
     let options = Options { keep_alive: Duration::from_millis(50), ..Options::default() };
     let server = Server::with(options, 32_768);
     let mut running = server.connect();
-    running.write_all(&request("POST", "/v1/chat/completions", &[JSON], &endless().to_string())).unwrap();
+    running
+        .write_all(&request("POST", "/v1/chat/completions", &[JSON], &endless(&server).to_string()))
+        .unwrap();
     until("it runs", || server.metric("fieldfare_requests_running") == 1.0);
     let mut waiting = server.connect();
     let body = story(json!({ "stream": true, "max_tokens": 3 })).to_string();
@@ -261,7 +282,7 @@ fn the_end_is_told_to_those_who_wait_and_those_who_run() {
         stream.write_all(&request("POST", "/v1/chat/completions", &[JSON], &body.to_string())).unwrap();
         stream
     };
-    let mut running = post(endless());
+    let mut running = post(endless(&server));
     until("it runs", || server.metric("fieldfare_requests_running") == 1.0);
     let mut waiting = post(story(json!({})));
     until("it waits", || server.metric("fieldfare_requests_waiting") == 1.0);

@@ -29,6 +29,8 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) log: Arc<Mutex<Vec<String>>>,
     pub(crate) stop: Stop,
+    /// The ids that end an answer or begin a call.
+    pub(crate) ends: Vec<u32>,
     thread: Option<JoinHandle<std::io::Result<()>>>,
     _locks: TempDir,
 }
@@ -48,6 +50,8 @@ impl Server {
         };
         let engine = Engine::open(&model(), engine_options).unwrap();
         let facts = Facts::of(&engine).unwrap();
+        let mut ends = engine.stop_ids().to_vec();
+        ends.push(facts.tokenizer.control().call_open);
         let bound: Bound = bind(Options { port: 0, ..options }).unwrap();
         let address = bound.address();
         let stop = Stop::default();
@@ -55,7 +59,7 @@ impl Server {
         let (asked, lines) = (stop.clone(), log.clone());
         let write = Box::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
         let thread = std::thread::spawn(move || bound.serve(engine, facts, &asked, write));
-        Self { address, log, stop, thread: Some(thread), _locks: locks }
+        Self { address, log, stop, ends, thread: Some(thread), _locks: locks }
     }
 
     /// Ends it and waits.
