@@ -140,7 +140,7 @@ impl Guard {
         let origin = text(headers, &header::ORIGIN).unwrap_or_default();
         let mut answer = self.cors(headers);
         if answer.is_empty() {
-            let message = format!("web pages of {:.80} are not let in; --cors names those that are", origin);
+            let message = format!("web pages of {origin:.80} are not let in; --cors names those that are");
             return Err(ApiError::new(403, "permission_error", "origin_not_allowed", message));
         }
         let asked = text(headers, &header::ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();

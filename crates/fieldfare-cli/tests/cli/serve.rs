@@ -1,6 +1,6 @@
 //! The server as a command: it says where it is, answers, ends on a signal, and explains why it does not start.
 
-use crate::support::Home;
+use crate::support::{Home, binary};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// A server on a free port, and its address.
 fn start(home: &Home, more: &[&str]) -> (Child, BufReader<std::process::ChildStderr>, String) {
     let args = ["serve", "--model", "demo", "--port", "0", "--max-context", "512"];
-    let mut command = home.command(args.iter().chain(more));
+    let mut command = Command::new(binary());
+    command.args(args.iter().chain(more)).envs(home.environment()).env_remove("FIELDFARE_API_KEY");
     let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();

@@ -17,7 +17,7 @@ pub struct ApiError {
     /// What people read. Never holds text of the model, and of a prompt only names and short values.
     pub message: String,
     /// Tokens of the prompt and of the context, where the prompt is too long.
-    pub tokens: Option<(usize, usize)>,
+    pub tokens: Option<Box<(usize, usize)>>,
     /// Seconds for `Retry-After`.
     pub retry_after: Option<u32>,
     /// For `Allow`.
@@ -89,7 +89,7 @@ impl ApiError {
         );
         Self {
             param: Some("messages".to_owned()),
-            tokens: Some((prompt, context)),
+            tokens: Some(Box::new((prompt, context))),
             ..Self::new(400, "invalid_request_error", "context_length_exceeded", message)
         }
     }
@@ -129,7 +129,7 @@ impl ApiError {
         object.insert("type".to_owned(), self.kind.into());
         object.insert("param".to_owned(), self.param.clone().into());
         object.insert("code".to_owned(), self.code.into());
-        if let Some((prompt, context)) = self.tokens {
+        if let Some((prompt, context)) = self.tokens.as_deref().copied() {
             object.insert("n_prompt_tokens".to_owned(), prompt.into());
             object.insert("n_ctx".to_owned(), context.into());
         }

@@ -505,7 +505,7 @@ fn the_recorded_requests_are_read_or_refused_by_name() {
         match ChatRequest::parse(&body, &served()) {
             Ok(_) => taken += 1,
             Err(error) => {
-                refused.push((request["about"].as_str().unwrap_or_default(), error.code, error.param))
+                refused.push((request["about"].as_str().unwrap_or_default(), error.code, error.param));
             }
         }
     }
