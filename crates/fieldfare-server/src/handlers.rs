@@ -142,6 +142,8 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
+    // By this a second server on the same port is told apart from a stranger.
+    headers.insert(header::SERVER, HeaderValue::from_static("fieldfare"));
     if let Ok(name) = HeaderValue::from_str(&name) {
         headers.insert(HeaderName::from_static("x-request-id"), name);
     }

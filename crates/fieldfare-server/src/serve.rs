@@ -204,7 +204,7 @@ fn is_ours(address: SocketAddr) -> bool {
         let mut stream = StdStream::connect_timeout(&address, Duration::from_millis(300))?;
         stream.set_read_timeout(wait)?;
         stream.set_write_timeout(wait)?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
         let mut seen = vec![0; 4096];
         let mut len = 0;
         while len < seen.len() {
@@ -216,7 +216,7 @@ fn is_ours(address: SocketAddr) -> bool {
         seen.truncate(len);
         Ok(seen)
     };
-    ask().is_ok_and(|seen| seen.windows(9).any(|window| window == b"fieldfare"))
+    ask().is_ok_and(|seen| seen.windows(17).any(|window| window.eq_ignore_ascii_case(b"server: fieldfare")))
 }
 
 impl Bound {

@@ -320,7 +320,7 @@ fn what_is_not_safe_does_not_start() {
     assert!(message.contains("API key") && hint.contains("127.0.0.1"), "{message} {hint}");
     let empty = Options { api_key: Some(" ".into()), ..Options::default() };
     assert!(matches!(bind(empty), Err(StartError::Usage { .. })));
-    let server = Server::with(Options::default(), 512);
+    let server = Server::with(Options { api_key: Some("s3cret".into()), ..Options::default() }, 512);
     let started = Instant::now();
     let taken = bind(Options { port: server.address.port(), ..Options::default() });
     let Err(StartError::Failed { message, hint }) = taken else { panic!("it is taken") };
