@@ -75,18 +75,40 @@ pub enum Command {
 /// `fieldfare install`.
 #[derive(Debug, Args)]
 pub struct InstallArgs {
-    /// Folder of the checkpoint: config.json, safetensors files with their index, tokenizer files
-    #[arg(long, value_name = "DIR")]
-    pub from: PathBuf,
+    /// A folder with a checkpoint, a repository of the model hub (OWNER/NAME), or the https address of a folder with
+    /// its files [default: the Gemma 4 26B-A4B checkpoint whose hashes are known]
+    #[arg(long, value_name = "SOURCE")]
+    pub from: Option<String>,
+    /// Commit, branch or tag of a repository [default: the known commit of a known one, else main]
+    #[arg(long, value_name = "REV")]
+    pub revision: Option<String>,
     /// Model directory to make [default: NAME.gturbo in the data folder, where the other commands find it]
     #[arg(long, value_name = "DIR.gturbo")]
     pub output: Option<PathBuf>,
     /// Order of the weights on disk
     #[arg(long, value_enum, value_name = "LAYOUT", default_value_t = LayoutArg::Tiled)]
     pub layout: LayoutArg,
-    /// Replace an existing model directory (never anything else)
+    /// Replace an existing model directory (never anything else); the old one stays until the new one is complete
     #[arg(long)]
     pub overwrite: bool,
+    /// Accept a checkpoint whose hashes are not known beforehand
+    #[arg(long)]
+    pub allow_unpinned: bool,
+    /// Fetch the parts that are not installed too, to prove every file of the source by its hash
+    #[arg(long)]
+    pub prove_source: bool,
+    /// Requests at a time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = integer::<1, 32>)]
+    pub connections: usize,
+    /// Say what would be fetched and written, and do nothing
+    #[arg(long, conflicts_with = "discard")]
+    pub dry_run: bool,
+    /// Remove what an unfinished install left beside the model directory, and nothing else
+    #[arg(long, conflicts_with = "overwrite")]
+    pub discard: bool,
+    /// Events and result as lines of JSON on standard output
+    #[arg(long)]
+    pub json: bool,
     /// No progress and no closing remarks
     #[arg(short, long)]
     pub quiet: bool,

@@ -6,6 +6,7 @@ mod cache;
 mod cases;
 mod corpus;
 mod evaluate;
+mod hub;
 mod routing;
 mod synth;
 mod tokenizer;
@@ -32,6 +33,12 @@ enum Command {
     Cases(cases::Options),
     /// Hold a trained model against its cases, its reference and their thresholds.
     Evaluate(evaluate::Options),
+    /// Write the real checkpoint without its weights: sparse files of the true sizes.
+    SparseSource(hub::SparseOptions),
+    /// Copy, hash and flush as many bytes as an install fetches, for comparison.
+    PlainCopy(hub::CopyOptions),
+    /// Serve a checkpoint on the loopback interface as a model hub does.
+    Hub(hub::HubOptions),
     /// Measure loading, memory and speed of a tokenizer.
     Tokenizer(tokenizer::Options),
 }
@@ -42,6 +49,9 @@ fn main() -> ExitCode {
         Command::Routing(options) => routing::run(&options).map(|()| true),
         Command::Cases(options) => cases::run(&options),
         Command::Evaluate(options) => evaluate::run(&options),
+        Command::SparseSource(options) => hub::sparse(&options).map(|()| true),
+        Command::PlainCopy(options) => hub::copy(&options).map(|()| true),
+        Command::Hub(options) => hub::serve(&options).map(|()| true),
         Command::Tokenizer(options) => tokenizer::run(&options),
     };
     match done {

@@ -1,5 +1,8 @@
 //! Test support shared by the workspace: where the fixtures are.
 
+pub mod fake_hub;
+pub mod gemma4;
+
 use std::path::PathBuf;
 
 /// The `fixtures` folder of the repository.

@@ -74,6 +74,30 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A server could not be reached or did not answer as it must, after all retries.
+    #[error("{url}: {reason}")]
+    Network {
+        /// The address without query, user and fragment, which may hold secrets.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// A server wants a token, or another one.
+    #[error("{url}: access denied (HTTP status {status})")]
+    Denied {
+        /// The address, as above.
+        url: String,
+        /// 401 or 403.
+        status: u16,
+    },
+    /// The record of an interrupted install cannot be continued.
+    #[error("{}: {reason}", path.display())]
+    Journal {
+        /// The record.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
@@ -118,6 +142,13 @@ impl Error {
             ),
             Self::Locked { .. } => Some("wait for that process or stop it, then try again"),
             Self::ContextFull { .. } => Some("raise --max-context or shorten the prompt"),
+            Self::Network { .. } => Some("run the same command again: it continues where it stopped"),
+            Self::Denied { .. } => Some(
+                "set HF_TOKEN to a token that may read this repository, and accept its terms on its page",
+            ),
+            Self::Journal { .. } => Some(
+                "continue with the options it was begun with, or `fieldfare install --discard` and begin again",
+            ),
             Self::OutOfSpace { .. } => Some("free some space or choose another --output"),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
                 Some("check the permissions of it and of the folders above it")

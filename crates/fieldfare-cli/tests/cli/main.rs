@@ -7,6 +7,7 @@ mod bench;
 mod damage;
 mod demo;
 mod doctor;
+mod hub;
 mod models;
 mod owner;
 mod serve;

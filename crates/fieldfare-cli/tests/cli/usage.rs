@@ -48,7 +48,7 @@ fn wrong_use_is_exit_code_2_with_one_error_and_one_hint() {
         (vec!["generate", "--prompt", ""], "is empty"),
         (vec!["chat", "   "], "is empty"),
         (vec!["score"], "--text-file <FILE>"),
-        (vec!["install"], "--from <DIR>"),
+        (vec!["install", "--connections", "0"], "--connections"),
         (vec!["bench", "--memory", "2GiB,2G"], "write GiB (of 1024) or GB (of 1000)"),
         (vec!["bench", "--memory", "2GiB,"], "a size"),
         (vec!["bench", "--prompt", "16,0"], "must be from 1 to 1048576"),

@@ -2,14 +2,18 @@
 //! undeclared; at the end a new receipt. The model is not loaded.
 
 use super::open::{ModelDir, check_hash, open_listed, read_optional, receipt_path};
-use super::{CAP_RECEIPT, Integrity, Layout, MANIFEST, RECEIPT, Receipt, SIDECAR_DIR};
+use super::{CAP_RECEIPT, Integrity, Layout, MANIFEST, RECEIPT, Receipt, SIDECAR_DIR, hash};
 use crate::sys::file::{self, Dir};
 use crate::{Error, Result};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::SystemTime;
 
+/// Most files hashed at a time: beyond that disks get slower, not faster.
+const MAX_THREADS: usize = 8;
 /// Most entries that are looked at in the search for strays.
 const MAX_ENTRIES: usize = 100_000;
 /// Depth to which that search goes, unless a listed path is deeper.
@@ -95,6 +99,7 @@ pub fn verify(
     let path = path.as_ref();
     let dir = ModelDir::open(path, Integrity::Structure)?;
     let bytes = hash_all(&dir, progress)?;
+    same_manifest(&dir)?;
     let manifest = dir.manifest();
     let strays = find_strays(&dir)?;
     let mut warnings = Vec::new();
@@ -120,41 +125,109 @@ pub fn verify(
     })
 }
 
+/// The manifest, which has the hashes of all other files, is held against the receipt that was written for it.
+fn same_manifest(dir: &ModelDir) -> Result<()> {
+    let old = read_optional(dir.root(), RECEIPT, CAP_RECEIPT).ok().flatten();
+    match old.and_then(|bytes| Receipt::parse(&bytes).ok()) {
+        Some(old) if old.manifest_sha256 != hash::sha256(dir.manifest_bytes()) => Err(Error::damaged(
+            MANIFEST,
+            format!("is not the one that {RECEIPT} was written for; if that is meant, delete {RECEIPT}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What a thread that hashes says.
+enum Said {
+    Begins(usize),
+    Bytes(usize, u64),
+    Ends(usize, Result<()>),
+}
+
+/// Hashes every listed file, several at a time. Faults are told at the end, in the order of their paths; the error is the first of them.
 fn hash_all(dir: &ModelDir, progress: &mut dyn FnMut(VerifyProgress<'_>) -> ControlFlow<()>) -> Result<u64> {
-    let manifest = dir.manifest();
-    let total = manifest.files.values().fold(0u64, |sum, entry| sum.saturating_add(entry.size));
-    let (mut done, mut first, mut others) = (0u64, None, 0usize);
-    for (path, entry) in &manifest.files {
-        if progress(VerifyProgress::File { path, size: entry.size }).is_break() {
-            return Err(Error::Cancelled);
-        }
-        let start = done;
-        let mut step = |bytes: u64| {
-            done = done.saturating_add(bytes);
-            progress(VerifyProgress::Bytes { done, total })
-        };
-        let checked = open_listed(dir.root(), manifest, path)
-            .and_then(|file| check_hash(&file, manifest, path, &mut step));
-        done = start.saturating_add(entry.size);
-        match checked {
-            Ok(()) => {}
-            Err(Error::Cancelled) => return Err(Error::Cancelled),
-            Err(error) => {
-                if progress(VerifyProgress::Fault { message: &error.to_string() }).is_break() {
-                    return Err(Error::Cancelled);
+    let files: Vec<(&str, u64)> =
+        dir.manifest().files.iter().map(|(path, e)| (path.as_str(), e.size)).collect();
+    let total = files.iter().fold(0u64, |sum, (_, size)| sum.saturating_add(*size));
+    // The large ones first, so that no thread is left alone with one at the end.
+    let mut order: Vec<usize> = (0..files.len()).collect();
+    order.sort_by_key(|i| std::cmp::Reverse(files[*i].1));
+    let next = AtomicUsize::new(0);
+    let threads =
+        std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(1, MAX_THREADS);
+    let mut faults: Vec<(usize, Error)> = Vec::new();
+    let (mut done, mut of_file) = (0u64, vec![0u64; files.len()]);
+    let (send, said) = mpsc::sync_channel(64);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(files.len()) {
+            let (send, order, files, next) = (send.clone(), &order, &files, &next);
+            scope.spawn(move || {
+                while let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // The receiver is gone after a wish to stop.
+                    if send.send(Said::Begins(i)).is_err() || hash_one(dir, files[i].0, i, &send).is_err() {
+                        return;
+                    }
                 }
-                others += usize::from(first.is_some());
-                first.get_or_insert(error);
+            });
+        }
+        drop(send);
+        for said in said {
+            let flow = match said {
+                Said::Begins(i) => progress(VerifyProgress::File { path: files[i].0, size: files[i].1 }),
+                Said::Bytes(i, bytes) => {
+                    of_file[i] += bytes;
+                    done = done.saturating_add(bytes);
+                    progress(VerifyProgress::Bytes { done, total })
+                }
+                Said::Ends(i, checked) => {
+                    done = done.saturating_add(files[i].1.saturating_sub(of_file[i]));
+                    match checked {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(error) => {
+                            faults.push((i, error));
+                            ControlFlow::Continue(())
+                        }
+                    }
+                }
+            };
+            if flow.is_break() {
+                return Err(Error::Cancelled);
             }
         }
+        Ok(())
+    })?;
+    // In the order of the paths, whichever thread was first.
+    faults.sort_by_key(|(i, _)| *i);
+    for (_, error) in &faults {
+        if progress(VerifyProgress::Fault { message: &error.to_string() }).is_break() {
+            return Err(Error::Cancelled);
+        }
     }
-    match first {
+    let others = faults.len().saturating_sub(1);
+    match faults.into_iter().next() {
         None => Ok(total),
-        Some(Error::Damaged { file, reason }) if others > 0 => {
+        Some((_, Error::Damaged { file, reason })) if others > 0 => {
             Err(Error::Damaged { file, reason: format!("{reason} ({others} more files are wrong)") })
         }
-        Some(error) => Err(error),
+        Some((_, error)) => Err(error),
     }
+}
+
+/// Hashes one file and says so; an error if nobody listens any more.
+fn hash_one(
+    dir: &ModelDir,
+    path: &str,
+    number: usize,
+    send: &mpsc::SyncSender<Said>,
+) -> Result<(), mpsc::SendError<Said>> {
+    let mut step = |bytes| match send.send(Said::Bytes(number, bytes)) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    let manifest = dir.manifest();
+    let checked =
+        open_listed(dir.root(), manifest, path).and_then(|file| check_hash(&file, manifest, path, &mut step));
+    send.send(Said::Ends(number, checked))
 }
 
 /// Writes the receipt, keeping the provenance that an earlier one for the same manifest recorded.

@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// Written into receipts.
 const TOOL: &str = concat!("fieldfare ", env!("CARGO_PKG_VERSION"));
 /// Room for manifest, receipt, folders and what a file system adds.
-const SLACK: u64 = 8 << 20;
+pub(crate) const SLACK: u64 = 8 << 20;
 
 /// Counts bytes and tells the caller.
 pub(crate) struct Meter<'a> {
@@ -35,6 +35,13 @@ impl<'a> Meter<'a> {
     /// Adds bytes; [`Error::Cancelled`] if the caller wants no more.
     pub(crate) fn step(&mut self, bytes: u64) -> Result<()> {
         self.now.done = self.now.done.saturating_add(bytes).min(self.now.total);
+        self.tell()
+    }
+
+    /// Says how far it is.
+    #[cfg(feature = "install")]
+    pub(crate) fn set(&mut self, done: u64) -> Result<()> {
+        self.now.done = done.min(self.now.total);
         self.tell()
     }
 
@@ -73,6 +80,52 @@ impl<'a> Builder<'a> {
         Ok(Self { target, dir, files: BTreeMap::new(), meter })
     }
 
+    /// A builder for a directory that exists already, with what is in it.
+    #[cfg(feature = "install")]
+    pub(crate) fn resume(target: Target, work: u64, stage: Stage, listener: Listener<'a>) -> Result<Self> {
+        let dir = Dir::open(target.partial()).map_err(Error::io("open", target.partial()))?;
+        for folder in [EXPERTS_DIR, SIDECAR_DIR] {
+            match dir.create_dir(folder) {
+                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(Error::io("create", target.partial().join(folder))(e));
+                }
+                _ => {}
+            }
+        }
+        let mut meter = Meter::new(listener, work);
+        meter.stage(stage)?;
+        Ok(Self { target, dir, files: BTreeMap::new(), meter })
+    }
+
+    /// The unfinished directory.
+    #[cfg(feature = "install")]
+    pub(crate) fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// The place it goes to.
+    #[cfg(feature = "install")]
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Lists a file that is complete.
+    #[cfg(feature = "install")]
+    pub(crate) fn list_as(&mut self, path: &str, size: u64, sha256: [u8; 32]) {
+        self.files.insert(path.to_owned(), FileEntry { size, sha256 });
+    }
+
+    /// Creates the file `path` of `len` bytes, in place of what a former run left there.
+    #[cfg(feature = "install")]
+    pub(crate) fn create_anew(&self, path: &str, len: u64) -> Result<Sink> {
+        match self.dir.remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("delete", self.target.partial().join(path))(e))
+            }
+            _ => self.create(path, len),
+        }
+    }
+
     /// Creates the file `path` of `len` bytes.
     pub(crate) fn create(&self, path: &str, len: u64) -> Result<Sink> {
         let full = self.target.partial().join(path);
@@ -92,6 +145,14 @@ impl<'a> Builder<'a> {
         let mut sink = self.create(path, bytes.len() as u64)?;
         sink.write(bytes)?;
         self.meter.step(bytes.len() as u64)?;
+        self.list(path, sink)
+    }
+
+    /// Writes a small file in place of what a former run left there.
+    #[cfg(feature = "install")]
+    pub(crate) fn put_anew(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
+        let mut sink = self.create_anew(path, bytes.len() as u64)?;
+        sink.write(bytes)?;
         self.list(path, sink)
     }
 
@@ -143,7 +204,17 @@ impl<'a> Builder<'a> {
 
     /// Writes `manifest` (its `files` are filled in here) or, for a copy, the very bytes given; then the receipt; then puts
     /// the directory in its place.
-    pub(crate) fn finish(mut self, mut manifest: Manifest, verbatim: Option<Vec<u8>>) -> Result<Installed> {
+    pub(crate) fn finish(self, manifest: Manifest, verbatim: Option<Vec<u8>>) -> Result<Installed> {
+        self.finish_from(manifest, verbatim, None)
+    }
+
+    /// The same with repository and commit of the source for the receipt.
+    pub(crate) fn finish_from(
+        mut self,
+        mut manifest: Manifest,
+        verbatim: Option<Vec<u8>>,
+        origin: Option<(String, String)>,
+    ) -> Result<Installed> {
         self.meter.stage(Stage::Finishing)?;
         manifest.files = std::mem::take(&mut self.files);
         let bytes = verbatim.unwrap_or_else(|| manifest.encode());
@@ -154,7 +225,10 @@ impl<'a> Builder<'a> {
         self.sync_folders()?;
         let named = self.target.named.clone();
         let path = named.to_str().unwrap_or_default();
-        let receipt = Receipt::new(&manifest, &bytes, path, TOOL, SystemTime::now());
+        let mut receipt = Receipt::new(&manifest, &bytes, path, TOOL, SystemTime::now());
+        if let Some((repo, commit)) = origin {
+            (receipt.source_repo_id, receipt.source_revision) = (Some(repo), Some(commit));
+        }
         for (name, bytes) in [(MANIFEST, &bytes), (RECEIPT, &receipt.encode())] {
             file::write_atomic(&self.dir, name, bytes)
                 .map_err(Error::io("write", self.target.partial().join(name)))?;
@@ -169,6 +243,7 @@ impl<'a> Builder<'a> {
             files: manifest.files.len(),
             bytes: manifest.files.values().map(|f| f.size).sum(),
             dropped_tensors: 0,
+            proof: Vec::new(),
             replaced,
             warnings: remark.into_iter().collect(),
         })

@@ -225,6 +225,17 @@ impl Scratch {
         }
     }
 
+    /// One component of a matrix in a blob, whatever was asked for before.
+    #[cfg(feature = "install")]
+    pub(crate) fn component(&mut self, part: &Part, blob: &[u8], component: Component, out: &mut [u8]) {
+        if let PartData::Tiles { offset, panel_stride } = &part.data
+            && component != Component::Weights
+        {
+            self.unpack(shape_of(part), blob, *offset, *panel_stride);
+        }
+        self.get(part, blob, component, out);
+    }
+
     fn unpack(&mut self, shape: Shape, blob: &[u8], offset: usize, panel_stride: usize) {
         for (component, buffer) in Component::ALL.into_iter().zip(&mut self.0) {
             buffer.resize(shape.rows * shape.row_bytes(component), 0);

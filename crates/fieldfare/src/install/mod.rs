@@ -1,29 +1,55 @@
-//! From a local checkpoint to a model directory, and from one layout to the other, in bounded memory.
+//! From a checkpoint, here or on a network, to a model directory, and from one layout to the other, in bounded memory.
 //!
 //! ```text
 //! source    an MLX checkpoint: headers, inventory, reads by tensor      config    what its config.json says
 //! schema    tensors against the shapes that the config implies          matrix    rows to panels and back
 //! build     the files of the new directory, hashed as they are written  target    lock, NAME.partial, promotion
+//!
+//! fetch     an install over a network from its first question to its receipt; a killed one goes on where it was
+//! hub       addresses, tokens, what a reply must be                     ask       the questions before the payload
+//! plan      which runs of the source go where (pure)                    transfer  requests in flight, bounded memory
+//! retry     what is tried again, and when (pure)                        journal   what is durably done
+//! commit    flushes, then journals, beside the work                     proof     the source's hashes, of what was written
+//! known     checkpoints known by hash (data)
 //! ```
 //!
 //! Everything that can be checked is checked before the first payload byte. A directory gets its name only when every file
-//! in it has been flushed, its manifest last; whatever ends a run before that leaves nothing behind but the lock file, and
-//! a killed process a marked `NAME.partial` that the next run replaces.
+//! in it has been flushed, its manifest last; whatever ends a local run before that leaves nothing behind but the lock
+//! file, and a killed process a marked `NAME.partial` that the next run replaces. An install over a network keeps
+//! `NAME.partial` and its journal, and continues.
 //!
 //! Memory: a write buffer of 1 MiB, read buffers of 1 MiB for each part of a matrix, and two expert blobs (3.4 MB each for
 //! 26B-A4B, at most [`matrix::MAX_BLOB`]). No tensor, shard or layer file is ever held.
 
+#[cfg(feature = "install")]
+mod ask;
 mod build;
+#[cfg(feature = "install")]
+mod commit;
 mod config;
 mod convert;
+#[cfg(feature = "install")]
+mod fetch;
+#[cfg(feature = "install")]
+pub mod hub;
+#[cfg(feature = "install")]
+mod journal;
+mod known;
 mod matrix;
-mod pinned;
+#[cfg(feature = "install")]
+mod plan;
+#[cfg(feature = "install")]
+mod proof;
 mod remove;
 mod repack;
+#[cfg(feature = "install")]
+pub mod retry;
 mod schema;
 mod sink;
 mod source;
 mod target;
+#[cfg(feature = "install")]
+mod transfer;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -31,6 +57,8 @@ use std::path::PathBuf;
 use crate::format::Layout;
 
 pub use convert::convert;
+#[cfg(feature = "install")]
+pub use fetch::{FetchOptions, Preview, default_remote, discard, install_remote, preview};
 pub use repack::install_local;
 
 /// What to install and where.
@@ -64,6 +92,12 @@ pub enum Stage {
     Verifying,
     /// Writing and hashing the new files.
     Writing,
+    /// Asking a source over a network what it has.
+    Asking,
+    /// Fetching, writing and hashing.
+    Fetching,
+    /// Waiting for the hashes of the source, taken of what was written.
+    Proving,
     /// Flushing, and giving the directory its name. Not interruptible: it is asked before, and takes no long time.
     Finishing,
 }
@@ -77,6 +111,17 @@ pub struct Progress {
     pub done: u64,
     /// Bytes to do, over all stages.
     pub total: u64,
+}
+
+/// What is known of a shard's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// SHA-256 of the whole shard, taken of what was written, is the published one.
+    Proven,
+    /// Parts of it were not fetched (`--prove-source` fetches them to hash them).
+    Partial,
+    /// The source names no hash.
+    NoHash,
 }
 
 /// A finished install.
@@ -98,6 +143,8 @@ pub struct Installed {
     pub bytes: u64,
     /// Vision and audio tensors left out.
     pub dropped_tensors: usize,
+    /// For each shard that came over a network, whether its content was proven.
+    pub proof: Vec<(String, Proof)>,
     /// True if an older model was replaced.
     pub replaced: bool,
     /// What the person should know: tokenizer files that the source lacks, an old model that could not be deleted.

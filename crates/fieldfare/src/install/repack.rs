@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::build::{self, Builder};
 use super::matrix::{self, Component, MAX_BLOB, Scratch, Shape};
-use super::pinned;
 use super::schema::{self, Checked, ROLES, expert_module, module_of};
 use super::source::{Checkpoint, Located, SIDECARS};
 use super::target::Target;
@@ -43,15 +42,52 @@ pub fn install_local(options: &InstallOptions, listener: Listener<'_>) -> Result
         let path = format!("{SIDECAR_DIR}/{name}");
         builder.copy(&path, name, file, *len, None)?;
         let found = builder.listed(&path).map(|f| hash::hex(&f.sha256));
-        if job.source.is_pinned() && pinned::sidecar(name).is_some_and(|want| found.as_deref() != Some(want))
+        if let Some(known) = job.source.known()
+            && known.sidecar(name).is_some_and(|want| found.as_deref() != Some(want))
         {
-            job.warnings.push(format!("{name} is not the one published with {}", pinned::ID));
+            job.warnings.push(format!("{name} is not the one published with {}", known.id));
         }
     }
-    let mut installed = builder.finish(job.manifest(&checked, options.layout), None)?;
+    let mut installed =
+        builder.finish(manifest(&job.source, &job.experts, &checked, options.layout), None)?;
     installed.dropped_tensors = job.source.dropped();
     installed.warnings.splice(0..0, job.warnings);
     Ok(installed)
+}
+
+/// The places of everything, from shapes alone.
+pub(crate) struct Geometry {
+    pub(crate) index: ResidentIndex,
+    pub(crate) index_bytes: Vec<u8>,
+    pub(crate) experts: ExpertLayout,
+    pub(crate) layout_bytes: Vec<u8>,
+    pub(crate) parts: ExpertParts,
+}
+
+impl Geometry {
+    pub(crate) fn new(checked: &Checked, layout: Layout) -> Result<Self> {
+        let bits = checked.quant.routed_expert.weight_bits;
+        let index = plan::resident_index(&checked.resident, layout)?;
+        let index_bytes = build::index_bytes(&index, layout)?;
+        let experts = plan::expert_layout(&checked.arch, bits, layout)?;
+        if experts.expert_stride > MAX_BLOB {
+            return Err(Error::Unsupported(format!("experts of {} bytes", experts.expert_stride)));
+        }
+        let layout_bytes = build::layout_bytes(&experts, layout)?;
+        let parts = experts.expert_parts(0, &checked.arch, bits, layout)?;
+        Ok(Self { index, index_bytes, experts, layout_bytes, parts })
+    }
+}
+
+/// The remark about a small file that the source lacks, if it is missed. `from` is the source.
+pub(crate) fn lacks(name: &str, from: &str) -> Option<String> {
+    match name {
+        "tokenizer.json" => Some(format!(
+            "{from} has no tokenizer.json: only commands that take token ids will work with this model"
+        )),
+        "tokenizer_config.json" => Some(format!("{from} has no tokenizer_config.json")),
+        _ => None,
+    }
 }
 
 /// Everything that is known before the first byte.
@@ -70,28 +106,13 @@ struct Job {
 
 impl Job {
     fn plan(from: &Path, source: Checkpoint, checked: &Checked, layout: Layout) -> Result<Self> {
-        let bits = checked.quant.routed_expert.weight_bits;
-        let index = plan::resident_index(&checked.resident, layout)?;
-        let index_bytes = build::index_bytes(&index, layout)?;
-        let experts = plan::expert_layout(&checked.arch, bits, layout)?;
-        if experts.expert_stride > MAX_BLOB {
-            return Err(Error::Unsupported(format!("experts of {} bytes", experts.expert_stride)));
-        }
-        let layout_bytes = build::layout_bytes(&experts, layout)?;
-        let parts = experts.expert_parts(0, &checked.arch, bits, layout)?;
+        let Geometry { index, index_bytes, experts, layout_bytes, parts } = Geometry::new(checked, layout)?;
         let mut sidecars = Vec::new();
         let mut warnings = Vec::new();
         for (name, cap) in SIDECARS {
             match source.sidecar(name, cap)? {
                 Some((file, len)) => sidecars.push((name, file, len)),
-                None if name == "tokenizer.json" => warnings.push(format!(
-                    "{} has no tokenizer.json: only commands that take token ids will work with this model",
-                    from.display()
-                )),
-                None if name == "tokenizer_config.json" => {
-                    warnings.push(format!("{} has no tokenizer_config.json", from.display()));
-                }
-                None => {}
+                None => warnings.extend(lacks(name, &from.display().to_string())),
             }
         }
         let layers = (experts.layers.len() as u64).checked_mul(experts.file_bytes()?);
@@ -159,20 +180,26 @@ impl Job {
         }
         Ok(())
     }
+}
 
-    fn manifest(&self, checked: &Checked, layout: Layout) -> Manifest {
-        Manifest {
-            layout,
-            version_minor: 0,
-            flags: Manifest::default_flags(),
-            model_id: if self.source.is_pinned() { pinned::ID } else { UNKNOWN_ID }.to_owned(),
-            source_snapshot_hash: Some(self.source.snapshot_hash.clone()),
-            arch: checked.arch.clone(),
-            quant: Some(checked.quant.clone()),
-            files: std::collections::BTreeMap::new(),
-            expert_stride: self.experts.expert_stride,
-            bit_width_overrides_honored: i64::try_from(self.source.quantization.override_count()).ok(),
-        }
+/// What is said of the model, whatever way its bytes came; the list of files is filled in later.
+pub(crate) fn manifest(
+    source: &Checkpoint,
+    experts: &ExpertLayout,
+    checked: &Checked,
+    layout: Layout,
+) -> Manifest {
+    Manifest {
+        layout,
+        version_minor: 0,
+        flags: Manifest::default_flags(),
+        model_id: source.known().map_or(UNKNOWN_ID, |known| known.id).to_owned(),
+        source_snapshot_hash: Some(source.snapshot_hash.clone()),
+        arch: checked.arch.clone(),
+        quant: Some(checked.quant.clone()),
+        files: std::collections::BTreeMap::new(),
+        expert_stride: experts.expert_stride,
+        bit_width_overrides_honored: i64::try_from(source.quantization.override_count()).ok(),
     }
 }
 

@@ -29,6 +29,29 @@ impl Sink {
         Ok(Self { path, file, hash: Sha256::new(), buffer: Vec::with_capacity(CHUNK), flushed: 0 })
     }
 
+    /// Continues `file`, of whose first `at` bytes `hash` is the state. `len` is its final length.
+    #[cfg(feature = "install")]
+    pub(crate) fn resume(mut file: File, path: PathBuf, len: u64, hash: Sha256, at: u64) -> Result<Self> {
+        use std::io::{Seek, SeekFrom};
+        volume::reserve(&file, len).map_err(Error::io("reserve space for", &path))?;
+        file.seek(SeekFrom::Start(at)).map_err(Error::io("write", &path))?;
+        Ok(Self { path, file, hash, buffer: Vec::with_capacity(CHUNK), flushed: at })
+    }
+
+    /// Hands everything written so far to the system: the file, to be flushed by somebody else, and the hash so far.
+    #[cfg(feature = "install")]
+    pub(crate) fn hand_over(&mut self) -> Result<(File, [u8; 32])> {
+        self.flush()?;
+        let file = self.file.try_clone().map_err(Error::io("write", &self.path))?;
+        Ok((file, self.hash.clone().finalize().into()))
+    }
+
+    /// Name of the file.
+    #[cfg(feature = "install")]
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
     /// Bytes written so far.
     pub(crate) fn position(&self) -> u64 {
         self.flushed + self.buffer.len() as u64

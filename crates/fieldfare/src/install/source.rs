@@ -10,8 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::config::{self, Quantization, TextConfig};
-use super::pinned;
-use crate::format::PINNED_SNAPSHOT;
+use super::known::{self, Known};
 use crate::format::files::shorten;
 use crate::format::hash::{hex, sha256};
 use crate::format::json::{self, Value};
@@ -19,9 +18,9 @@ use crate::format::safetensors::{Header, TensorInfo};
 use crate::sys::file::read_exact_at;
 use crate::{Error, Result};
 
-const INDEX: &str = "model.safetensors.index.json";
-const SINGLE: &str = "model.safetensors";
-const INDEX_CAP: u64 = 16 << 20;
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const SINGLE: &str = "model.safetensors";
+pub(crate) const INDEX_CAP: u64 = 16 << 20;
 /// Every shard stays open, and some systems allow 256 open files.
 const MAX_SHARDS: usize = 128;
 /// Prefixes of tensors that belong to sight and hearing, which this program leaves out.
@@ -44,11 +43,21 @@ pub(crate) struct Located {
     pub(crate) info: TensorInfo,
 }
 
+/// A shard, without its tensors of other senses' names being told apart.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) name: String,
+    /// Absent where the bytes come over a network.
+    file: Option<File>,
+    #[cfg_attr(not(feature = "install"), expect(dead_code, reason = "asked for over a network only"))]
+    pub(crate) header: Header,
+}
+
 /// An open checkpoint.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     dir: PathBuf,
-    shards: Vec<(String, File)>,
+    shards: Vec<Shard>,
     tensors: HashMap<String, Located>,
     dropped: usize,
     /// Facts of `config.json`.
@@ -82,49 +91,75 @@ impl Checkpoint {
             .ok_or_else(|| Error::damaged("config.json", format!("missing in {}", dir.display())))?;
         let (config, quantization) = config::parse(&text)?;
         let weight_map = index.as_deref().map(weight_map).transpose()?;
-        let names: BTreeSet<String> = match &weight_map {
-            Some(map) => map.values().cloned().collect(),
-            None => [SINGLE.to_owned()].into(),
-        };
-        if names.len() > MAX_SHARDS {
-            return Err(Error::Unsupported(format!("{INDEX}: {} shards, at most {MAX_SHARDS}", names.len())));
+        let mut this = Self::empty(dir.to_path_buf(), config, quantization, index.as_deref());
+        for name in shard_names(weight_map.as_ref())? {
+            let (mut file, len) = open_regular(dir, &name)?
+                .ok_or_else(|| Error::damaged(&name, format!("missing; weight_map of {INDEX} names it")))?;
+            let header = Header::read(&name, &mut file, len)?;
+            this.add_shard(name, Some(file), header, weight_map.as_ref())?;
         }
-        let mut this = Self {
-            dir: dir.to_path_buf(),
+        this.finish(weight_map.as_ref())
+    }
+
+    /// A checkpoint whose payload is elsewhere: `header` is asked for the header of each shard.
+    #[cfg(feature = "install")]
+    pub(crate) fn remote(
+        place: &str,
+        config: &[u8],
+        index: Option<&[u8]>,
+        header: &mut dyn FnMut(&str) -> Result<Header>,
+    ) -> Result<Self> {
+        let (config, quantization) = config::parse(config)?;
+        let weight_map = index.map(weight_map).transpose()?;
+        let mut this = Self::empty(PathBuf::from(place), config, quantization, index);
+        for name in shard_names(weight_map.as_ref())? {
+            let header = header(&name)?;
+            this.add_shard(name, None, header, weight_map.as_ref())?;
+        }
+        this.finish(weight_map.as_ref())
+    }
+
+    fn empty(dir: PathBuf, config: TextConfig, quantization: Quantization, index: Option<&[u8]>) -> Self {
+        Self {
+            dir,
             shards: Vec::new(),
             tensors: HashMap::new(),
             dropped: 0,
             config,
             quantization,
-            snapshot_hash: index.as_deref().map(snapshot).unwrap_or_default(),
-        };
-        for name in names {
-            this.add_shard(name, weight_map.as_ref())?;
+            snapshot_hash: index.map(snapshot).unwrap_or_default(),
         }
-        if let Some(map) = &weight_map {
-            for (tensor, shard) in map {
-                if !this.tensors.contains_key(tensor) {
-                    let what = format!("{shard} does not hold it");
-                    return Err(Error::damaged(format!("{INDEX}: weight_map.{}", shorten(tensor)), what));
-                }
-            }
-        }
-        this.drop_media()?;
-        Ok(this)
     }
 
-    fn add_shard(&mut self, name: String, weight_map: Option<&BTreeMap<String, String>>) -> Result<()> {
-        let (mut file, len) = open_regular(&self.dir, &name)?
-            .ok_or_else(|| Error::damaged(&name, format!("missing; weight_map of {INDEX} names it")))?;
-        let header = Header::read(&name, &mut file, len)?;
+    /// Everything the index names must be there.
+    fn finish(mut self, weight_map: Option<&BTreeMap<String, String>>) -> Result<Self> {
+        for (tensor, shard) in weight_map.into_iter().flatten() {
+            if !self.tensors.contains_key(tensor) {
+                let what = format!("{shard} does not hold it");
+                return Err(Error::damaged(format!("{INDEX}: weight_map.{}", shorten(tensor)), what));
+            }
+        }
+        self.drop_media()?;
+        Ok(self)
+    }
+
+    fn add_shard(
+        &mut self,
+        name: String,
+        file: Option<File>,
+        header: Header,
+        weight_map: Option<&BTreeMap<String, String>>,
+    ) -> Result<()> {
         if weight_map.is_none() {
             self.snapshot_hash = snapshot(&header.json);
         }
-        if self.is_pinned() && pinned::header(&name) != Some(hex(&sha256(&header.json)).as_str()) {
+        if let Some(known) = self.known()
+            && known.header(&name) != Some(hex(&sha256(&header.json)).as_str())
+        {
             return Err(Error::damaged(&name, "its header is not the published one, though the index is"));
         }
         let shard = self.shards.len();
-        for info in header.tensors {
+        for info in &header.tensors {
             if let Some(map) = weight_map
                 && map.get(&info.name) != Some(&name)
             {
@@ -134,9 +169,9 @@ impl Checkpoint {
                 };
                 return Err(Error::damaged(format!("{name}: {}", info.name), what));
             }
-            self.tensors.insert(info.name.clone(), Located { shard, info });
+            self.tensors.insert(info.name.clone(), Located { shard, info: info.clone() });
         }
-        self.shards.push((name, file));
+        self.shards.push(Shard { name, file, header });
         Ok(())
     }
 
@@ -152,9 +187,15 @@ impl Checkpoint {
         }
     }
 
-    /// True if the index is that of the one source known by hash.
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.snapshot_hash == PINNED_SNAPSHOT
+    /// The known checkpoint that has this index.
+    pub(crate) fn known(&self) -> Option<&'static Known> {
+        known::by_snapshot(&self.snapshot_hash)
+    }
+
+    /// The shards, in order of their names.
+    #[cfg(feature = "install")]
+    pub(crate) fn shards(&self) -> &[Shard] {
+        &self.shards
     }
 
     /// Number of vision and audio tensors left out.
@@ -174,7 +215,7 @@ impl Checkpoint {
 
     /// `shard: tensor`, for messages.
     pub(crate) fn place(&self, at: &Located) -> String {
-        format!("{}: {}", self.shards[at.shard].0, at.info.name)
+        format!("{}: {}", self.shards[at.shard].name, at.info.name)
     }
 
     /// Reads `buf.len()` bytes from `offset` inside the tensor.
@@ -182,13 +223,15 @@ impl Checkpoint {
     /// # Errors
     /// [`Error::Damaged`] if the range is not inside the tensor, [`Error::Io`] if the file is now shorter.
     pub(crate) fn read(&self, at: &Located, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let (name, file) = &self.shards[at.shard];
+        let Shard { name, file, .. } = &self.shards[at.shard];
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > at.info.len) {
             return Err(Error::damaged(
                 self.place(at),
                 format!("{} bytes at {offset} are outside it", buf.len()),
             ));
         }
+        let file =
+            file.as_ref().ok_or_else(|| Error::Unsupported(format!("{name} is not on this machine")))?;
         read_exact_at(file, buf, at.info.offset + offset).map_err(Error::io("read", self.dir.join(name)))
     }
 
@@ -204,17 +247,35 @@ impl Checkpoint {
         let mut head = [0u8; 64];
         let head = &mut head[..usize::try_from(len.min(64)).unwrap_or(0)];
         read_exact_at(&file, head, 0).map_err(Error::io("read", self.dir.join(name)))?;
-        if head.starts_with(b"version https://git-lfs") {
-            return Err(Error::damaged(
-                name,
-                "a Git LFS pointer, not the file it points to; fetch the real file",
-            ));
-        }
-        if name.ends_with(".json") && head.trim_ascii_start().first() != Some(&b'{') {
-            return Err(Error::damaged(name, "does not start like a JSON object"));
-        }
+        check_sidecar(name, head)?;
         Ok(Some((file, len)))
     }
+}
+
+/// Refuses a sidecar that is plainly not what its name says, from its first bytes.
+pub(crate) fn check_sidecar(name: &str, head: &[u8]) -> Result<()> {
+    if head.starts_with(b"version https://git-lfs") {
+        return Err(Error::damaged(
+            name,
+            "a Git LFS pointer, not the file it points to; fetch the real file",
+        ));
+    }
+    if name.ends_with(".json") && head.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Error::damaged(name, "does not start like a JSON object"));
+    }
+    Ok(())
+}
+
+/// The shards that the index names; without one, the only file there is.
+fn shard_names(weight_map: Option<&BTreeMap<String, String>>) -> Result<BTreeSet<String>> {
+    let names: BTreeSet<String> = match weight_map {
+        Some(map) => map.values().cloned().collect(),
+        None => [SINGLE.to_owned()].into(),
+    };
+    if names.len() > MAX_SHARDS {
+        return Err(Error::Unsupported(format!("{INDEX}: {} shards, at most {MAX_SHARDS}", names.len())));
+    }
+    Ok(names)
 }
 
 fn snapshot(bytes: &[u8]) -> String {

@@ -42,6 +42,8 @@ pub(crate) struct Target {
     path: PathBuf,
     partial: PathBuf,
     lock_path: PathBuf,
+    /// Record of an install over a network.
+    journal: PathBuf,
     lock: File,
     overwrite: bool,
     begun: bool,
@@ -54,6 +56,16 @@ impl Target {
     /// [`Error::Refused`] if something is there that may not be replaced, [`Error::Locked`] if another installer is at
     /// work on it, [`Error::Io`] for a place that cannot be written.
     pub(crate) fn acquire(output: &Path, overwrite: bool) -> Result<Self> {
+        Self::acquire_if(output, overwrite, true)
+    }
+
+    /// Takes the lock of a place whatever is there, to clean up beside it.
+    #[cfg(feature = "install")]
+    pub(crate) fn acquire_beside(output: &Path) -> Result<Self> {
+        Self::acquire_if(output, false, false)
+    }
+
+    fn acquire_if(output: &Path, overwrite: bool, ask: bool) -> Result<Self> {
         if output.as_os_str().is_empty() {
             return Err(Error::bad("--output", "is empty"));
         }
@@ -68,7 +80,9 @@ impl Target {
             }
         };
         // Asked before anything is created; asked again under the lock and before promotion.
-        remove::replaceable(&named, overwrite)?;
+        if ask {
+            remove::replaceable(&named, overwrite)?;
+        }
         let parent = named.parent().unwrap_or(&named);
         fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
         // Two aliases of one folder must contend for one lock.
@@ -79,9 +93,12 @@ impl Target {
             parent.join(full)
         };
         let (path, partial, lock_path) = (with(""), with(".partial"), with(".install.lock"));
+        let journal = with(".install.journal");
         let lock = lock(&lock_path)?;
-        let target = Self { named, parent, path, partial, lock_path, lock, overwrite, begun: false };
-        remove::replaceable(&target.path, overwrite)?;
+        let target = Self { named, parent, path, partial, lock_path, journal, lock, overwrite, begun: false };
+        if ask {
+            remove::replaceable(&target.path, overwrite)?;
+        }
         target.check_partial()?;
         // Names this process to others; a note about an interrupted exchange stays until it is dealt with.
         target.note(if target.was_promoting() { PROMOTING } else { WORKING })?;
@@ -108,6 +125,18 @@ impl Target {
 
     /// Deletes a leftover of a former run, if there is one.
     pub(crate) fn clear_leftover(&self) -> Result<()> {
+        // Bytes that took somebody hours to fetch are not thrown away in passing.
+        if fs::symlink_metadata(&self.journal).is_ok()
+            && fs::symlink_metadata(self.partial.join(MARKER)).is_ok()
+        {
+            let reason =
+                "has an unfinished download beside it; continue that, or `fieldfare install --discard`";
+            return Err(Error::Refused { path: self.named.clone(), reason: reason.into() });
+        }
+        self.clear()
+    }
+
+    fn clear(&self) -> Result<()> {
         match self.check_partial()? {
             Leftover::None => Ok(()),
             Leftover::Marked => fs::remove_dir_all(&self.partial).map_err(Error::io("delete", &self.partial)),
@@ -117,12 +146,69 @@ impl Target {
 
     /// Creates the unfinished directory with its marker.
     pub(crate) fn begin(&mut self) -> Result<()> {
+        self.begin_as("")
+    }
+
+    /// The same with a word in the marker that tells this directory from others.
+    pub(crate) fn begin_as(&mut self, nonce: &str) -> Result<()> {
         fs::create_dir(&self.partial).map_err(Error::io("create", &self.partial))?;
         self.begun = true;
         let marker = self.partial.join(MARKER);
-        let text = format!("An unfinished install by fieldfare, process {}.\n", std::process::id());
+        let text = format!("An unfinished install by fieldfare, process {}.\n{nonce}\n", std::process::id());
         fs::write(&marker, text).map_err(Error::io("write", &marker))?;
+        sync_dir(&self.partial)?;
+        sync_dir(&self.parent)?;
         self.note(WORKING)
+    }
+
+    /// Place of the record of an install over a network.
+    #[cfg(feature = "install")]
+    pub(crate) fn journal(&self) -> &Path {
+        &self.journal
+    }
+
+    /// True if there is an unfinished directory with this word in its marker.
+    #[cfg(feature = "install")]
+    pub(crate) fn is_begun_as(&self, nonce: &str) -> bool {
+        let text = fs::read_to_string(self.partial.join(MARKER)).unwrap_or_default();
+        !nonce.is_empty() && text.lines().nth(1) == Some(nonce)
+    }
+
+    /// From here on a run that ends early leaves the unfinished directory for the next one.
+    #[cfg(feature = "install")]
+    pub(crate) fn keep(&mut self) {
+        self.begun = false;
+    }
+
+    /// Deletes journal and unfinished directory, whatever state they are in. True if there was something.
+    #[cfg(feature = "install")]
+    pub(crate) fn discard(&self) -> Result<bool> {
+        let partial = fs::symlink_metadata(&self.partial).is_ok();
+        self.clear()?;
+        let journal = super::journal::Journal::delete(&self.journal)?;
+        sync_dir(&self.parent)?;
+        Ok(partial || journal)
+    }
+
+    /// Bytes of the unfinished directory that are on the disk already.
+    #[cfg(feature = "install")]
+    pub(crate) fn allocated(&self, paths: &mut dyn Iterator<Item = &str>) -> u64 {
+        paths
+            .filter_map(|path| fs::symlink_metadata(self.partial.join(path)).ok())
+            .map(|meta| volume::allocated(&meta))
+            .sum()
+    }
+
+    /// Flushes the folder that target and journal are in.
+    #[cfg(feature = "install")]
+    pub(crate) fn sync_parent(&self) -> Result<()> {
+        sync_dir(&self.parent)
+    }
+
+    /// Bytes free where the model goes.
+    #[cfg(feature = "install")]
+    pub(crate) fn free(&self) -> Option<u64> {
+        file::free_space(&self.parent).ok()
     }
 
     /// Says what is at `NAME.partial`; an error if it is not ours.

@@ -1,5 +1,6 @@
 //! What differs between platforms, one small file for each concern.
 
+pub mod buffer;
 pub mod file;
 pub mod group;
 pub mod lock;

@@ -24,6 +24,20 @@ pub fn reserve(file: &File, len: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Bytes that a file has on the disk already, reserved ones included; where that is not known, none.
+pub fn allocated(meta: &std::fs::Metadata) -> u64 {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        meta.blocks().saturating_mul(512)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = meta;
+        0
+    }
+}
+
 /// Opens a lock file for reading and writing, creating it for this user only. A symbolic link is refused.
 ///
 /// # Errors

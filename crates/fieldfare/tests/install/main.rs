@@ -1,6 +1,8 @@
 //! Installing the fixture, converting it back and forth, and everything that must be refused.
 
 mod faults;
+#[cfg(feature = "install")]
+mod hub;
 mod places;
 mod support;
 

@@ -52,6 +52,12 @@ impl Dir {
         File::open(path)
     }
 
+    /// Opens a regular file for reading and writing, following no link in any position.
+    pub fn open_file_rw(&self, relative: &str) -> io::Result<File> {
+        drop(self.open_file(relative)?);
+        OpenOptions::new().read(true).write(true).open(self.resolve(relative)?)
+    }
+
     /// Creates a file for reading and writing. It must not exist.
     pub fn create_file(&self, relative: &str) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create_new(true).open(self.resolve(relative)?)

@@ -54,6 +54,20 @@ impl Dir {
         Ok(File::from(fd))
     }
 
+    /// Opens a regular file for reading and writing, following no link in any position.
+    pub fn open_file_rw(&self, relative: &str) -> io::Result<File> {
+        let (parent, name) = self.parent(relative)?;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match fs::openat(&parent.as_ref().unwrap_or(self).0, name, flags, Mode::empty()) {
+            Err(Errno::LOOP | Errno::MLINK) => return Err(is_link()),
+            opened => opened?,
+        };
+        if FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
+            return Err(not_regular());
+        }
+        Ok(File::from(fd))
+    }
+
     /// Creates a file for reading and writing. It must not exist, not even as a link.
     pub fn create_file(&self, relative: &str) -> io::Result<File> {
         let (parent, name) = self.parent(relative)?;
@@ -81,6 +95,11 @@ impl Dir {
 
     /// Flushes the directory's entries to the disk.
     pub fn sync(&self) -> io::Result<()> {
+        // There, fsync alone leaves data in the drive's cache.
+        #[cfg(target_vendor = "apple")]
+        if fs::fcntl_fullfsync(&self.0).is_ok() {
+            return Ok(());
+        }
         Ok(fs::fsync(&self.0)?)
     }
 

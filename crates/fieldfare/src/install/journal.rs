@@ -1,0 +1,226 @@
+//! What of an install is durably done: `NAME.install.journal` beside the target, one line for each unit, appended and
+//! flushed after the data that it speaks of.
+//!
+//! A line is eight hexadecimal digits of its SHA-256, a space, and its text. The first line binds the journal to a source, a
+//! plan and an unfinished directory. A last line that was cut short by a crash does not count; any other damage is refused.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::format::hash;
+use crate::sys::volume;
+use crate::{Error, Result};
+
+/// Most bytes of a journal: far more than any plan has units.
+const CAP: u64 = 16 << 20;
+const MAGIC: &str = "fieldfare-install-1";
+
+/// An open journal.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+/// What a journal says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Hash of source and plan.
+    pub(crate) binding: String,
+    /// The unfinished directory that it speaks of has this in its marker.
+    pub(crate) nonce: String,
+    /// For people: the source.
+    pub(crate) source: String,
+    /// SHA-256 of the output file up to the end of each unit that is done, in their order.
+    pub(crate) units: Vec<[u8; 32]>,
+    /// Numbers of shards whose content was proven.
+    pub(crate) proven: Vec<usize>,
+}
+
+impl Journal {
+    /// Begins a journal; one that is there is replaced.
+    pub(crate) fn begin(path: &Path, binding: &str, nonce: &str, source: &str) -> Result<Self> {
+        match std::fs::remove_file(path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(Error::io("delete", path)(e)),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        let file = options.open(path).map_err(Error::io("create", path))?;
+        let mut journal = Self { path: path.to_path_buf(), file };
+        let source: String = source.chars().filter(|c| !c.is_control()).collect();
+        journal.append(&format!("{MAGIC} {binding} {nonce} {source}"))?;
+        Ok(journal)
+    }
+
+    /// Opens the journal at `path` and reads it; `None` if there is none or it holds nothing yet.
+    ///
+    /// # Errors
+    /// [`Error::Journal`] if it is damaged or no journal.
+    pub(crate) fn open(path: &Path) -> Result<Option<(Self, State)>> {
+        match std::fs::symlink_metadata(path) {
+            Ok(meta) if meta.is_file() => {}
+            Ok(_) => return Err(damaged(path, "is not a regular file")),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::io("open", path)(e)),
+        }
+        let file = volume::open_lock(path).map_err(Error::io("open", path))?;
+        let mut bytes = Vec::new();
+        (&file).take(CAP + 1).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+        if bytes.len() as u64 > CAP {
+            return Err(damaged(path, "is too long"));
+        }
+        let (state, good) = read(&bytes).map_err(|reason| damaged(path, &reason))?;
+        let Some(state) = state else { return Ok(None) };
+        let mut journal = Self { path: path.to_path_buf(), file };
+        journal
+            .file
+            .set_len(good as u64)
+            .and_then(|()| journal.file.seek(SeekFrom::End(0)).map(drop))
+            .map_err(Error::io("write", path))?;
+        Ok(Some((journal, state)))
+    }
+
+    /// Records, durably, that a unit is done.
+    pub(crate) fn unit(&mut self, number: usize, prefix: &[u8; 32]) -> Result<()> {
+        self.append(&format!("unit {number} {}", hash::hex(prefix)))
+    }
+
+    /// Records that units from `number` on are not done after all.
+    pub(crate) fn back_to(&mut self, number: usize) -> Result<()> {
+        self.append(&format!("back {number}"))
+    }
+
+    /// Records that a shard's content was proven.
+    pub(crate) fn proven(&mut self, shard: usize) -> Result<()> {
+        self.append(&format!("proven {shard}"))
+    }
+
+    fn append(&mut self, text: &str) -> Result<()> {
+        let line = format!("{} {text}\n", check(text));
+        self.file
+            .write_all(line.as_bytes())
+            .and_then(|()| self.file.sync_data())
+            .map_err(Error::io("write", &self.path))
+    }
+
+    /// Deletes it.
+    pub(crate) fn delete(path: &Path) -> Result<bool> {
+        match std::fs::remove_file(path) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::io("delete", path)(e)),
+        }
+    }
+}
+
+fn damaged(path: &Path, reason: &str) -> Error {
+    Error::Journal { path: path.to_path_buf(), reason: reason.to_owned() }
+}
+
+fn check(text: &str) -> String {
+    hash::hex(&hash::sha256(text.as_bytes())[..4])
+}
+
+/// The state, and the number of bytes that count. No state if not even the first line is whole.
+fn read(bytes: &[u8]) -> Result<(Option<State>, usize), String> {
+    let (mut state, mut at) = (None, 0);
+    while at < bytes.len() {
+        let end = bytes[at..].iter().position(|b| *b == b'\n').map(|n| at + n);
+        let Some(text) = end.and_then(|end| whole(&bytes[at..end])) else {
+            // Only the last append may be torn: no good line is behind it.
+            let good = |line: &[u8]| whole(line).is_some();
+            let torn = !end.is_some_and(|end| bytes[end + 1..].split(|b| *b == b'\n').any(good));
+            return if torn { Ok((state, at)) } else { Err("is damaged".into()) };
+        };
+        at = end.map_or(bytes.len(), |end| end + 1);
+        match &mut state {
+            None => state = Some(first(text)?),
+            Some(state) => next(state, text)?,
+        }
+    }
+    Ok((state, at))
+}
+
+/// The text of a line that is as it was written.
+fn whole(line: &[u8]) -> Option<&str> {
+    let (sum, text) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+    (sum == check(text)).then_some(text)
+}
+
+fn first(text: &str) -> Result<State, String> {
+    let mut words = text.splitn(4, ' ');
+    let mut word = || words.next().unwrap_or_default().to_owned();
+    if word() != MAGIC {
+        return Err("is no journal of this version".into());
+    }
+    Ok(State { binding: word(), nonce: word(), source: word(), ..State::default() })
+}
+
+fn next(state: &mut State, text: &str) -> Result<(), String> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let number = words.get(1).and_then(|n| n.parse::<usize>().ok()).ok_or("has a line without a number")?;
+    match words[..] {
+        ["unit", _, sha] if number == state.units.len() => {
+            state.units.push(hash::parse_hex(sha).ok_or("has a unit without a hash")?);
+        }
+        ["back", _] if number <= state.units.len() => {
+            state.units.truncate(number);
+            state.proven.clear();
+        }
+        ["proven", _] => state.proven.push(number),
+        _ => return Err("has a line that does not belong there".into()),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cut_leaves_a_prefix_and_every_flip_is_noticed_or_last() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("j");
+        let mut journal = Journal::begin(&path, "b", "n", "a source").expect("begin");
+        for i in 0..3u8 {
+            journal.unit(usize::from(i), &[i; 32]).expect("append");
+        }
+        journal.back_to(2).expect("append");
+        journal.unit(2, &[7; 32]).expect("append");
+        journal.proven(1).expect("append");
+        drop(journal);
+        let bytes = std::fs::read(&path).expect("read");
+        let (whole, good) = read(&bytes).expect("good");
+        let whole = whole.expect("state");
+        assert_eq!(good, bytes.len());
+        assert_eq!((whole.units.len(), whole.units[2], &whole.proven[..]), (3, [7; 32], &[1][..]));
+        assert_eq!(
+            (whole.binding.as_str(), whole.nonce.as_str(), whole.source.as_str()),
+            ("b", "n", "a source")
+        );
+        for cut in 0..bytes.len() {
+            let (state, good) = read(&bytes[..cut]).expect("a cut is no damage");
+            assert!(good <= cut && (good == 0) == state.is_none(), "{cut}");
+        }
+        let last = bytes[..bytes.len() - 1].iter().rposition(|b| *b == b'\n').expect("lines") + 1;
+        for bit in 0..bytes.len() * 8 {
+            let mut bent = bytes.clone();
+            bent[bit / 8] ^= 1 << (bit % 8);
+            match read(&bent) {
+                Err(_) => assert!(bit / 8 < last - 1, "{bit}"),
+                Ok((state, _)) => {
+                    assert!(bit / 8 >= last - 1, "{bit}: accepted");
+                    assert!(state.expect("state").proven.is_empty());
+                }
+            }
+        }
+        // A torn tail is cut off, so that what is appended is whole.
+        std::fs::write(&path, &bytes[..bytes.len() - 3]).expect("write");
+        let (mut journal, state) = Journal::open(&path).expect("good").expect("there");
+        assert!(state.proven.is_empty());
+        journal.proven(0).expect("append");
+        assert_eq!(Journal::open(&path).expect("good").expect("there").1.proven, [0]);
+    }
+}
