@@ -2,8 +2,10 @@
 //! from here and from nowhere else.
 
 mod bench;
+mod serve;
 mod values;
 pub use bench::{BenchArgs, DoctorArgs, GroupArg, RoutingArg};
+pub use serve::ServeArgs;
 use values::{integer, memory, number, seed};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -13,9 +15,10 @@ use std::path::PathBuf;
 /// What the environment decides.
 const ENVIRONMENT: &str = "\
 Environment:
-  FIELDFARE_MODEL  Model directory, or demo, when --model does not name one
-  FIELDFARE_ISA    Instruction set of the kernels: scalar, avx2, avx512, neon
-  NO_COLOR         No colours";
+  FIELDFARE_MODEL    Model directory, or demo, when --model does not name one
+  FIELDFARE_API_KEY  Key that requests to serve must show
+  FIELDFARE_ISA      Instruction set of the kernels: scalar, avx2, avx512, neon
+  NO_COLOR           No colours";
 
 /// Runs Gemma 4 26B-A4B on ordinary computers in about 2 GB of memory
 ///
@@ -47,6 +50,11 @@ pub enum Command {
     /// With TEXT or piped input it answers once. On a terminal without TEXT it opens a conversation: /help lists its
     /// commands, Ctrl-C stops an answer, Ctrl-D quits.
     Chat(ChatArgs),
+    /// Answer programs over HTTP, as the OpenAI API does
+    ///
+    /// Listens on 127.0.0.1 only, unless told otherwise. Any program that speaks the OpenAI API works with the address
+    /// that is printed, and any key.
+    Serve(ServeArgs),
     /// Continue raw text or token ids, without the chat format
     Generate(GenerateArgs),
     /// Give the probability of each token of a text

@@ -5,6 +5,7 @@
 //! impatient second one means the answer, not the program.
 
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Exit code of an interrupted command.
@@ -14,6 +15,9 @@ const EXIT_CODE: i32 = 130;
 static PRESSES: AtomicUsize = AtomicUsize::new(0);
 /// The press that ends the process at once.
 static LIMIT: AtomicUsize = AtomicUsize::new(ONE_JOB);
+
+/// What is called at a press.
+static HOOK: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 
 /// Limit of a command that does one thing.
 const ONE_JOB: usize = 2;
@@ -30,11 +34,20 @@ pub fn listen() {
     LISTENING.call_once(|| {
         // Where signals cannot be caught, Ctrl-C keeps its ordinary meaning.
         let _ = ctrlc::set_handler(|| {
+            if let Some(hook) = HOOK.get() {
+                hook();
+            }
             if PRESSES.fetch_add(1, Ordering::Relaxed) + 1 >= LIMIT.load(Ordering::Relaxed) {
                 std::process::exit(EXIT_CODE);
             }
         });
     });
+}
+
+/// As [`listen`], and `hook` is called at every press, for work that waits and looks at no flag. The first hook stays.
+pub fn listen_with(hook: impl Fn() + Send + Sync + 'static) {
+    let _ = HOOK.set(Box::new(hook));
+    listen();
 }
 
 /// A conversation begins to answer: earlier presses say nothing about this answer.

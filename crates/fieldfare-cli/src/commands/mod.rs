@@ -10,6 +10,7 @@ pub mod inspect;
 pub mod install;
 pub mod man;
 pub mod score;
+pub mod serve;
 pub mod verify;
 
 use crate::Outcome;
@@ -26,6 +27,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Verify(args) => verify::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Chat(args) => chat::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Bench(args) => bench::run(&args),

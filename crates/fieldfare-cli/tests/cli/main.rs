@@ -10,6 +10,7 @@ mod doctor;
 mod hub;
 mod models;
 mod owner;
+mod serve;
 mod support;
 mod text;
 mod usage;

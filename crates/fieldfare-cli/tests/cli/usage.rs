@@ -3,12 +3,13 @@
 use crate::support::{Home, binary};
 use std::process::{Command, Stdio};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "install",
     "convert",
     "verify",
     "inspect",
     "chat",
+    "serve",
     "generate",
     "score",
     "bench",
@@ -53,6 +54,9 @@ fn wrong_use_is_exit_code_2_with_one_error_and_one_hint() {
         (vec!["bench", "--prompt", "16,0"], "must be from 1 to 1048576"),
         (vec!["bench", "--runs", "many"], "not a whole number"),
         (vec!["bench", "--routing", "synthetic:x"], "the seed is not a whole number"),
+        (vec!["serve", "--host", "0.0.0.0", "--port", "0"], "there is no API key"),
+        (vec!["serve", "--host", "localhost"], "--host <IP>"),
+        (vec!["serve", "--port", "65536"], "--port <N>"),
         (vec!["man", "nothing"], "no command 'nothing'"),
     ] {
         let ran = home.run(&args);

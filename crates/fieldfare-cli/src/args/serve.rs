@@ -1,0 +1,69 @@
+//! The options of `fieldfare serve`.
+
+use super::values::{integer, memory, number};
+use super::{ModelArgs, TuningArgs};
+use clap::Args;
+use fieldfare::engine::MemoryBudget;
+use std::net::IpAddr;
+
+/// `fieldfare serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Address to listen on; one that other machines reach needs an API key
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    pub host: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, value_name = "N", default_value_t = 8080)]
+    pub port: u16,
+    /// Key that requests must show (as Authorization: Bearer KEY). Others on this machine can read a command line, so
+    /// the environment variable is the better place
+    #[arg(long, value_name = "KEY", env = "FIELDFARE_API_KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// Origin whose web pages may use the server, as https://page.example, or localhost for all of this machine; may be
+    /// given several times [default: none]
+    #[arg(long, value_name = "ORIGIN")]
+    pub cors: Vec<String>,
+    /// Further name that requests may call the server by; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub allowed_host: Vec<String>,
+    /// Further name of the model; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub model_alias: Vec<String>,
+    /// Requests that may wait while one is answered
+    #[arg(long, value_name = "N", default_value_t = 4, allow_negative_numbers = true,
+        value_parser = integer::<0, 1024>)]
+    pub queue_limit: usize,
+    /// Temperature where a request does not say
+    #[arg(long, value_name = "T", default_value_t = 0.2, allow_negative_numbers = true,
+        value_parser = |text: &str| number(text, 0.0, 2.0))]
+    pub temperature: f32,
+    /// Let the model think where a request does not say
+    #[arg(long)]
+    pub think: bool,
+    /// Seconds that running answers may go on after Ctrl-C
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, allow_negative_numbers = true,
+        value_parser = integer::<0, 3600>)]
+    pub shutdown_grace: usize,
+    /// Nothing on standard error but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Which model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Most tokens of prompt and answer together [default: as many as the memory bears, up to 32768]
+    #[arg(long, value_name = "N", help_heading = "Engine", allow_negative_numbers = true,
+        value_parser = integer::<1, 1_048_576>)]
+    pub max_context: Option<usize>,
+    /// Memory that the process may take, mapped weights included: 2GiB, 2GB, 2048MiB, or auto for what machine and
+    /// control group leave free
+    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Engine", allow_hyphen_values = true,
+        value_parser = memory)]
+    pub memory: MemoryBudget,
+    /// Threads that compute [default: as the processor suggests]
+    #[arg(long, value_name = "N", help_heading = "Engine", allow_negative_numbers = true,
+        value_parser = integer::<1, 1024>)]
+    pub threads: Option<usize>,
+    /// The rest of it.
+    #[command(flatten)]
+    pub tuning: TuningArgs,
+}

@@ -1,0 +1,105 @@
+//! `fieldfare serve`: the model behind an HTTP address.
+
+use super::answer;
+use crate::args::ServeArgs;
+use crate::failure::Failure;
+use crate::ui::report;
+use crate::{Outcome, demo, interrupt, locate};
+use fieldfare::Error;
+use fieldfare::engine::{self, Engine, EngineOptions};
+use fieldfare::sample::Sampling;
+use fieldfare_server::{Bound, Facts, Options, StartError, Stop, bind};
+use std::path::Path;
+use std::time::Duration;
+
+/// Contexts that are tried when none is asked for, the largest first.
+const CONTEXTS: [usize; 4] = [32_768, 16_384, 8192, 4096];
+
+/// Serves until Ctrl-C.
+///
+/// # Errors
+/// The port or the model is taken, an address that others reach without a key, no model, a damaged one.
+pub fn run(args: &ServeArgs) -> Outcome {
+    // Before the model, which may take a while: a taken port is told at once.
+    let bound = bind(options(args)).map_err(failure)?;
+    let directory = locate::model(args.model.model.as_deref(), args.quiet)?;
+    let engine = open(args, &directory)?;
+    let facts = Facts::of(&engine)?;
+    if !args.quiet {
+        report::statistics(&engine.plan().to_string());
+        if fieldfare_demo::is_demo(&directory) {
+            report::note(&demo::banner());
+        }
+        report::note(&greeting(&bound, &facts));
+    }
+    let stop = Stop::default();
+    let asked = stop.clone();
+    interrupt::listen_with(move || asked.stop());
+    if interrupt::asked() {
+        stop.stop();
+    }
+    let quiet = args.quiet;
+    let log = Box::new(move |line: &str| {
+        if !quiet || line.starts_with("internal error") {
+            report::note(line);
+        }
+    });
+    bound
+        .serve(engine, facts, &stop, log)
+        .map_err(|error| Failure::failed(format!("the server ended: {error}")))
+}
+
+fn options(args: &ServeArgs) -> Options {
+    Options {
+        host: args.host,
+        port: args.port,
+        api_key: args.api_key.clone(),
+        cors: args.cors.clone(),
+        allowed_hosts: args.allowed_host.clone(),
+        aliases: args.model_alias.clone(),
+        queue: args.queue_limit,
+        sampling: Sampling { temperature: args.temperature, ..Sampling::default() },
+        thinking: args.think,
+        grace: Duration::from_secs(args.shutdown_grace as u64),
+        ..Options::default()
+    }
+}
+
+/// Opens the model with the context asked for, or the largest that its memory plan bears.
+fn open(args: &ServeArgs, directory: &Path) -> Outcome<Engine> {
+    let with = |max_context| EngineOptions {
+        max_context,
+        memory: args.memory,
+        threads: args.threads,
+        ..answer::tuned(&args.tuning)
+    };
+    if let Some(context) = args.max_context {
+        return Ok(Engine::open(directory, with(context))?);
+    }
+    let mut refusal = None;
+    for context in CONTEXTS {
+        match engine::plan(directory, &with(context)) {
+            Ok(_) => return Ok(Engine::open(directory, with(context))?),
+            // The budget, or a model that knows fewer positions.
+            Err(error @ Error::BadRequest { .. }) => refusal = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(refusal.map_or_else(|| Failure::failed("no context fits"), Failure::from))
+}
+
+fn greeting(bound: &Bound, facts: &Facts) -> String {
+    format!(
+        "serving {} ({} tokens of context) at http://{}/v1 · Ctrl-C ends",
+        facts.id,
+        facts.context,
+        bound.address()
+    )
+}
+
+fn failure(error: StartError) -> Failure {
+    match error {
+        StartError::Usage { message, hint } => Failure::usage(message).with_hint(hint),
+        StartError::Failed { message, hint } => Failure::failed(message).with_hint(hint),
+    }
+}

@@ -1,0 +1,74 @@
+//! The server as a command: it says where it is, answers, ends on a signal, and explains why it does not start.
+
+use crate::support::{Home, binary};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server on a free port, and its address.
+fn start(home: &Home, more: &[&str]) -> (Child, BufReader<std::process::ChildStderr>, String) {
+    let args = ["serve", "--model", "demo", "--port", "0", "--max-context", "512"];
+    let mut command = Command::new(binary());
+    command.args(args.iter().chain(more)).envs(home.environment()).env_remove("FIELDFARE_API_KEY");
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("http://") {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it ended");
+    }
+    let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    (child, lines, address)
+}
+
+fn get(address: &str, path: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn interrupt(child: &mut Child) -> Option<i32> {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(Instant::now() < end, "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn it_serves_until_it_is_told_to_stop() {
+    let home = Home::new();
+    let (mut child, mut lines, address) = start(&home, &["--model-alias", "other"]);
+    assert!(get(&address, "/v1/models", "").contains("\"id\":\"other\""));
+
+    // The same port again, and the same model again.
+    let port = address.rsplit(':').next().unwrap();
+    let started = Instant::now();
+    home.run(["serve", "--model", "demo", "--port", port]).fails(1, "is taken by another fieldfare server");
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    home.run(["serve", "--model", "demo", "--port", "0"]).fails(1, "is in use by");
+
+    assert_eq!(interrupt(&mut child), Some(0));
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(!rest.contains("error"), "{rest}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_key_is_asked_for() {
+    let home = Home::new();
+    let (mut child, _lines, address) = start(&home, &["--api-key", "k1"]);
+    assert!(get(&address, "/v1/models", "").starts_with("HTTP/1.1 401"));
+    assert!(get(&address, "/v1/models", "authorization: Bearer k1\r\n").starts_with("HTTP/1.1 200"));
+    assert_eq!(interrupt(&mut child), Some(0));
+}

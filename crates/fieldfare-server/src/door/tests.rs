@@ -1,0 +1,194 @@
+use super::*;
+use fieldfare::engine::Timings;
+use std::sync::mpsc as std_mpsc;
+
+/// A model that makes the tokens of its prompt again, and waits for a word before each.
+struct Echo {
+    go: std_mpsc::Receiver<()>,
+    started: std_mpsc::Sender<Vec<u32>>,
+}
+
+pub(crate) fn generation(prompt: usize, ids: Vec<u32>, finish: Finish) -> Generation {
+    Generation {
+        text: String::new(),
+        reasoning: None,
+        tool_calls: Vec::new(),
+        call_error: None,
+        truncated_tool_call: false,
+        token_ids: ids,
+        finish,
+        seed: 0,
+        prompt_tokens: prompt,
+        cached_tokens: 0,
+        timings: Timings::default(),
+    }
+}
+
+impl Model for Echo {
+    fn generate(
+        &mut self,
+        prompt: &[u32],
+        _: &GenerateOptions,
+        cancel: &Cancel,
+        sink: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Generation> {
+        let _ = self.started.send(prompt.to_vec());
+        let mut made = Vec::new();
+        for &id in prompt {
+            loop {
+                if cancel.is_cancelled() {
+                    return Ok(generation(prompt.len(), made, Finish::Cancelled));
+                }
+                if self.go.recv_timeout(Duration::from_millis(2)).is_ok() {
+                    break;
+                }
+            }
+            assert_ne!(id, 666, "the model panics on request");
+            made.push(id);
+            let going = sink(Event::Token { id }).is_continue() && sink(Event::Text("x")).is_continue();
+            if !going {
+                return Ok(generation(prompt.len(), made, Finish::Cancelled));
+            }
+        }
+        Ok(generation(prompt.len(), made, Finish::Stop))
+    }
+
+    fn forget(&mut self) {}
+
+    fn readings(&self) -> Readings {
+        Readings::default()
+    }
+}
+
+struct Rig {
+    runtime: tokio::runtime::Runtime,
+    door: Door,
+    thread: JoinHandle<()>,
+    go: std_mpsc::Sender<()>,
+    started: std_mpsc::Receiver<Vec<u32>>,
+    metrics: Arc<Metrics>,
+}
+
+fn rig(waiting: usize) -> Rig {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let metrics = Arc::new(Metrics::new(Box::new(|_| {})));
+    let (go, going) = std_mpsc::channel();
+    let (starting, started) = std_mpsc::channel();
+    let model = Echo { go: going, started: starting };
+    let (door, thread) = Door::open(model, waiting, metrics.clone(), runtime.handle().clone()).unwrap();
+    Rig { runtime, door, thread, go, started, metrics }
+}
+
+fn work_of(prompt: &[u32]) -> Work {
+    Work { prompt: prompt.to_vec(), options: GenerateOptions::default(), one_call: false, thought: None }
+}
+
+impl Rig {
+    fn started(&self) -> Vec<u32> {
+        self.started.recv_timeout(Duration::from_secs(10)).expect("the model is asked")
+    }
+
+    fn end(self) {
+        self.door.close();
+        self.door.abort();
+        self.thread.join().expect("the thread ends");
+    }
+}
+
+#[test]
+fn the_line_is_bounded_and_served_in_order() {
+    let rig = rig(2);
+    let answers: Vec<Answer> =
+        [1, 2, 3].map(|id| rig.door.enter().expect("a place").submit(work_of(&[id]))).into();
+    assert_eq!(rig.door.enter().err().map(|error| error.code), Some("queue_full"));
+    assert_eq!(rig.metrics.refused.get(), 1);
+    for (wanted, answer) in [1, 2, 3].into_iter().zip(answers) {
+        rig.go.send(()).unwrap();
+        let outcome = rig.runtime.block_on(answer.outcome()).expect("an answer");
+        assert_eq!(outcome.generation.token_ids, [wanted]);
+        assert_eq!(rig.started(), [wanted]);
+    }
+    assert!(rig.door.enter().is_ok());
+    assert_eq!(rig.metrics.left.get(), 0);
+    rig.end();
+}
+
+#[test]
+fn whoever_leaves_gives_up_his_place_and_ends_his_work() {
+    let rig = rig(1);
+    let running = rig.door.enter().expect("a place").submit(work_of(&[1, 1, 1]));
+    rig.started();
+    let waiting = rig.door.enter().expect("a place").submit(work_of(&[2]));
+    assert_eq!(rig.door.load(), (1, 1));
+    assert!(rig.door.enter().is_err());
+    drop(waiting);
+    assert_eq!(rig.door.load(), (1, 0));
+    let last = rig.door.enter().expect("the place is free").submit(work_of(&[3]));
+    drop(running);
+    // The next begins without a word to the one that left.
+    assert_eq!(rig.started(), [3]);
+    rig.go.send(()).unwrap();
+    assert_eq!(rig.runtime.block_on(last.outcome()).expect("an answer").generation.token_ids, [3]);
+    assert_eq!(rig.metrics.left.get(), 2);
+    rig.end();
+}
+
+#[test]
+fn a_slow_reader_holds_the_model_back_and_loses_nothing() {
+    let rig = rig(0);
+    let many = UNREAD * 3;
+    let mut answer = rig.door.enter().expect("a place").submit(work_of(&vec![7; many]));
+    for _ in 0..many {
+        rig.go.send(()).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(rig.door.load().0, 1, "it cannot be done: nobody has read");
+    let mut seen = 0;
+    let end = rig.runtime.block_on(async {
+        loop {
+            match std::future::poll_fn(|cx| answer.poll_next(cx)).await {
+                Some(Update::Text(_)) => seen += 1,
+                other => return other,
+            }
+        }
+    });
+    assert!(matches!(end, Some(Update::Done(_))) && seen == many, "{seen}");
+    rig.end();
+}
+
+#[test]
+fn a_panic_fails_one_request_and_the_next_is_answered() {
+    let rig = rig(1);
+    let broken = rig.door.enter().expect("a place").submit(work_of(&[666]));
+    rig.go.send(()).unwrap();
+    let error = rig.runtime.block_on(broken.outcome()).expect_err("it panicked");
+    assert_eq!((error.status, error.code), (500, "internal_error"));
+    let next = rig.door.enter().expect("a place").submit(work_of(&[5]));
+    rig.go.send(()).unwrap();
+    assert_eq!(rig.runtime.block_on(next.outcome()).expect("an answer").generation.token_ids, [5]);
+    rig.end();
+}
+
+#[test]
+fn the_end_sends_the_waiting_away_and_then_those_who_run() {
+    let rig = rig(1);
+    let running = rig.door.enter().expect("a place").submit(work_of(&[1]));
+    rig.started();
+    let waiting = rig.door.enter().expect("a place").submit(work_of(&[2]));
+    rig.door.close();
+    let code = |answer: Answer| rig.runtime.block_on(answer.outcome()).expect_err("no answer").code;
+    assert_eq!(code(waiting), "shutting_down");
+    assert_eq!(rig.door.enter().err().map(|error| error.code), Some("shutting_down"));
+    assert_eq!(rig.door.load().0, 1, "what runs goes on");
+    rig.door.abort();
+    assert_eq!(code(running), "shutting_down");
+    rig.end();
+}
+
+#[test]
+fn thoughts_are_counted_with_their_marks() {
+    let thought = |starts_inside| Thought { open: 1, close: 2, starts_inside };
+    assert_eq!(thought(false).count(&[9, 1, 8, 8, 2, 9, 1, 2]), 6);
+    assert_eq!(thought(true).count(&[8, 8, 2, 9]), 3);
+    assert_eq!(thought(false).count(&[9, 9]), 0);
+}

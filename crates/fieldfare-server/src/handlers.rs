@@ -1,0 +1,438 @@
+//! From a request to its answer: the routes, and what each does.
+
+use crate::body::{Held, Reply, Room};
+use crate::door::{Door, Place, Thought, Work};
+use crate::guard::Guard;
+use crate::metrics::Metrics;
+use crate::stream::Events;
+use crate::wire::chat::{ChatRequest, Served};
+use crate::wire::completions::{self, CompletionRequest};
+use crate::wire::error::ApiError;
+use crate::wire::fields;
+use crate::wire::reply::{Head, Shape, call_refusal};
+use fieldfare::chat;
+use fieldfare::engine::{GenerateOptions, OutputMode};
+use fieldfare::tokenizer::Tokenizer;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What all requests share.
+pub(crate) struct App {
+    /// The way to the engine.
+    pub(crate) door: Door,
+    /// Text to ids and back.
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    /// What requests are checked against.
+    pub(crate) served: Served,
+    /// Who may come in.
+    pub(crate) guard: Guard,
+    /// How much of bodies may be in memory.
+    pub(crate) room: Room,
+    /// Counters and log.
+    pub(crate) metrics: Arc<Metrics>,
+    /// When the model was made, in seconds since 1970.
+    pub(crate) created: u64,
+    /// Pause after which a stream gives a sign of life.
+    pub(crate) keep_alive: Duration,
+}
+
+/// Where a path leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Route {
+    Root,
+    Health,
+    Metrics,
+    Models,
+    Model(String),
+    Chat,
+    Completions,
+    Tokenize,
+    Detokenize,
+}
+
+impl Route {
+    /// Reads a path: with or without `/v1`, with or without a slash at the end.
+    fn of(path: &str) -> Option<Self> {
+        let path = path.trim_end_matches('/');
+        match path {
+            "" | "/v1" => return Some(Self::Root),
+            "/healthz" => return Some(Self::Health),
+            "/metrics" => return Some(Self::Metrics),
+            _ => {}
+        }
+        let short = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
+        match short {
+            "/health" => Some(Self::Health),
+            "/models" => Some(Self::Models),
+            "/chat/completions" => Some(Self::Chat),
+            "/completions" => Some(Self::Completions),
+            "/tokenize" => Some(Self::Tokenize),
+            "/detokenize" => Some(Self::Detokenize),
+            _ => short.strip_prefix("/models/").map(|name| Self::Model(unescaped(name))),
+        }
+    }
+
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Health => "health",
+            Self::Metrics => "metrics",
+            Self::Models | Self::Model(_) => "models",
+            Self::Chat => "chat",
+            Self::Completions => "completions",
+            Self::Tokenize => "tokenize",
+            Self::Detokenize => "detokenize",
+        }
+    }
+
+    fn methods(&self) -> &'static str {
+        match self {
+            Self::Chat | Self::Completions | Self::Tokenize | Self::Detokenize => "POST",
+            _ => "GET, HEAD",
+        }
+    }
+
+    fn takes(&self, method: &Method) -> bool {
+        self.methods().split(", ").any(|name| name == method.as_str())
+    }
+}
+
+/// `%2F` and the like; what is no escape stays.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, more @ ..] = rest {
+        let code = if *first == b'%' { more.get(..2) } else { None };
+        let code = code.filter(|code| code.iter().all(u8::is_ascii_hexdigit));
+        match code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &more[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = more;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+type Outcome = Result<Response<Reply>, Box<ApiError>>;
+
+/// Answers a request, whatever it is.
+pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Response<Reply> {
+    let preflight = Guard::is_preflight(request.method(), request.headers());
+    let route = Route::of(request.uri().path());
+    let label = if preflight { "preflight" } else { route.as_ref().map_or("other", Route::label) };
+    let cors = app.guard.cors(request.headers());
+    let name = request_name(&request);
+    let outcome =
+        if preflight { answer_preflight(&app, &request) } else { answer(&app, route, request).await };
+    let mut response = outcome.unwrap_or_else(|error| refusal(&error));
+    let headers = response.headers_mut();
+    if !preflight {
+        headers.extend(cors);
+    }
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    // By this a second server on the same port is told apart from a stranger.
+    headers.insert(header::SERVER, HeaderValue::from_static("fieldfare"));
+    if let Ok(name) = HeaderValue::from_str(&name) {
+        headers.insert(HeaderName::from_static("x-request-id"), name);
+    }
+    app.metrics.request(label, response.status().as_u16());
+    response
+}
+
+/// The client's own name for the request if it is a harmless one, else a new one.
+fn request_name(request: &Request<Incoming>) -> String {
+    let given = request.headers().get("x-request-id").and_then(|value| value.to_str().ok());
+    let harmless = |name: &&str| {
+        (1..=64).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    given.filter(harmless).map_or_else(|| crate::wire::id::answer("req_"), str::to_owned)
+}
+
+fn answer_preflight(app: &App, request: &Request<Incoming>) -> Outcome {
+    let headers = app.guard.preflight(request.headers())?;
+    let mut response = Response::new(Reply::Whole(None));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().extend(headers);
+    Ok(response)
+}
+
+async fn answer(app: &Arc<App>, route: Option<Route>, request: Request<Incoming>) -> Outcome {
+    app.guard.check(&request)?;
+    if route != Some(Route::Health) {
+        app.guard.authorize(request.headers())?;
+    }
+    let Some(route) = route else { return Err(Box::new(ApiError::not_found(request.uri().path()))) };
+    if !route.takes(request.method()) {
+        return Err(Box::new(ApiError::method(route.methods())));
+    }
+    let (parts, body) = request.into_parts();
+    match route {
+        Route::Root => Ok(json_reply(&json!({
+            "name": "fieldfare",
+            "version": env!("CARGO_PKG_VERSION"),
+            "model": app.served.id,
+        }))),
+        Route::Health => Ok(json_reply(&json!({ "status": "ok" }))),
+        Route::Metrics => Ok(metrics_page(app)),
+        Route::Models => {
+            let names = std::iter::once(&app.served.id).chain(&app.served.aliases);
+            let data: Vec<Value> = names.map(|name| model_entry(app, name)).collect();
+            Ok(json_reply(&json!({ "object": "list", "data": data })))
+        }
+        Route::Model(name) if app.served.is_called(&name) => Ok(json_reply(&model_entry(app, &name))),
+        Route::Model(name) => Err(Box::new(ApiError::model(&name))),
+        Route::Chat => {
+            // Whoever sends slowly holds up nobody: the place is taken once the body is here.
+            let body = app.room.read(&parts, body).await?;
+            let place = app.door.enter()?;
+            chat_completion(app, place, body).await
+        }
+        Route::Completions => {
+            // Whoever sends slowly holds up nobody: the place is taken once the body is here.
+            let body = app.room.read(&parts, body).await?;
+            let place = app.door.enter()?;
+            completion(app, place, body).await
+        }
+        Route::Tokenize => with_body(app, &parts, body, tokenize).await,
+        Route::Detokenize => with_body(app, &parts, body, detokenize).await,
+    }
+}
+
+fn model_entry(app: &App, name: &str) -> Value {
+    json!({
+        "id": name,
+        "object": "model",
+        "created": app.created,
+        "owned_by": "fieldfare",
+        "max_model_len": app.served.context,
+        "context_length": app.served.context,
+        "meta": { "n_ctx": app.served.context, "n_vocab": app.served.vocabulary },
+    })
+}
+
+/// Does something with a body where it may take its time.
+async fn aside<T: Send + 'static>(
+    app: &Arc<App>,
+    body: Held,
+    work: impl FnOnce(&App, &[u8]) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, Box<ApiError>> {
+    let shared = app.clone();
+    let done = tokio::task::spawn_blocking(move || work(&shared, &body.bytes)).await;
+    match done {
+        Ok(result) => result.map_err(Box::new),
+        Err(_) => {
+            app.metrics.log("internal error: reading a request panicked");
+            Err(Box::new(ApiError::internal()))
+        }
+    }
+}
+
+async fn with_body(
+    app: &Arc<App>,
+    parts: &Parts,
+    body: Incoming,
+    work: fn(&App, &[u8]) -> Result<Value, ApiError>,
+) -> Outcome {
+    let body = app.room.read(parts, body).await?;
+    aside(app, body, work).await.map(|value| json_reply(&value))
+}
+
+async fn chat_completion(app: &Arc<App>, place: Place, body: Held) -> Outcome {
+    let (work, stream, include_usage) = aside(app, body, |app, bytes| {
+        let request = ChatRequest::parse(&fields::object(bytes)?, &app.served)?;
+        let (stream, include_usage) = (request.stream, request.include_usage);
+        Ok((chat_work(app, request)?, stream, include_usage))
+    })
+    .await?;
+    respond(app, place, work, stream, Head::new(Shape::Chat, &app.served.id, include_usage)).await
+}
+
+fn chat_work(app: &App, request: ChatRequest) -> Result<Work, ApiError> {
+    if request.tools.opened > 0 {
+        app.metrics.opened_tools.add(request.tools.opened as u64);
+        app.metrics.log(&format!("{} tools declared without their schema", request.tools.opened));
+    }
+    let prompt = chat::render(&request.messages, &request.tools.declared, &request.render, &app.tokenizer)
+        .map_err(|error| render_refusal(app, error))?;
+    let control = app.tokenizer.control();
+    let starts_inside = prompt.starts_in_reasoning;
+    let options = GenerateOptions {
+        sampling: request.sampling,
+        max_new: fitting(app, prompt.ids.len(), request.max_tokens)?,
+        stop: request.stop,
+        mode: OutputMode::Chat { starts_in_reasoning: starts_inside, tools: request.tools.names() },
+        ..GenerateOptions::default()
+    };
+    let thought = Some(Thought { open: control.channel_open, close: control.channel_close, starts_inside });
+    Ok(Work { prompt: prompt.ids, options, one_call: !request.tools.parallel, thought })
+}
+
+fn render_refusal(app: &App, error: fieldfare::Error) -> ApiError {
+    match error {
+        fieldfare::Error::BadRequest { field, reason } => ApiError::bad("invalid_message", field, reason),
+        other => {
+            app.metrics.log(&format!("internal error: {other}"));
+            ApiError::internal()
+        }
+    }
+}
+
+/// How many tokens may be made after a prompt of this length.
+fn fitting(app: &App, prompt: usize, wanted: usize) -> Result<usize, ApiError> {
+    let context = app.served.context;
+    if prompt > context {
+        return Err(ApiError::too_long(prompt, context));
+    }
+    // One more than what is left: the last token made need not be fed.
+    Ok(wanted.min(context - prompt + 1))
+}
+
+async fn completion(app: &Arc<App>, place: Place, body: Held) -> Outcome {
+    let (work, stream, include_usage) = aside(app, body, |app, bytes| {
+        let request = CompletionRequest::parse(&fields::object(bytes)?, &app.served)?;
+        let prompt = request.ids(&app.tokenizer);
+        let max_new = fitting(app, prompt.len(), request.max_tokens)
+            .map_err(|error| ApiError { param: Some("prompt".to_owned()), ..error })?;
+        let options = GenerateOptions {
+            sampling: request.sampling,
+            max_new,
+            stop: request.stop,
+            ..GenerateOptions::default()
+        };
+        let work = Work { prompt, options, one_call: false, thought: None };
+        Ok((work, request.stream, request.include_usage))
+    })
+    .await?;
+    respond(app, place, work, stream, Head::new(Shape::Text, &app.served.id, include_usage)).await
+}
+
+async fn respond(app: &Arc<App>, place: Place, work: Work, stream: bool, head: Head) -> Outcome {
+    let answer = place.submit(work);
+    if stream {
+        let events = Events::new(head, answer, app.keep_alive, app.metrics.clone());
+        let mut response = Response::new(Reply::Events(Box::new(events)));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        return Ok(response);
+    }
+    let outcome = answer.outcome().await?;
+    if let Some(error) = &outcome.generation.call_error {
+        app.metrics.log(&format!("a tool call could not be read: {}", error.kind.name()));
+        return Err(Box::new(call_refusal(error)));
+    }
+    Ok(json_reply(&head.whole(&outcome)))
+}
+
+fn tokenize(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
+    let map = fields::object(bytes)?;
+    let special = fields::boolean(&map, "parse_special")?.unwrap_or(true);
+    let mut ids = Vec::new();
+    let (text, counted) = match (fields::text(&map, "content")?, fields::text(&map, "prompt")?) {
+        (Some(text), _) => (text, false),
+        (None, Some(text)) => (text, true),
+        (None, None) => return Err(ApiError::missing("content")),
+    };
+    if fields::boolean(&map, if counted { "add_special_tokens" } else { "add_special" })?.unwrap_or(counted) {
+        ids.push(app.tokenizer.control().bos);
+    }
+    completions::encode(&app.tokenizer, text, special, &mut ids);
+    if counted {
+        return Ok(json!({ "count": ids.len(), "max_model_len": app.served.context, "tokens": ids }));
+    }
+    if fields::boolean(&map, "with_pieces")?.unwrap_or(false) {
+        let piece = |&id: &u32| json!({ "id": id, "piece": app.tokenizer.piece(id).unwrap_or_default() });
+        return Ok(json!({ "tokens": ids.iter().map(piece).collect::<Vec<_>>() }));
+    }
+    Ok(json!({ "tokens": ids }))
+}
+
+fn detokenize(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
+    let map = fields::object(bytes)?;
+    let value = fields::get(&map, "tokens").ok_or_else(|| ApiError::missing("tokens"))?;
+    let ids = match value {
+        Value::Array(items) if items.is_empty() => Vec::new(),
+        value => completions::ids(value, "tokens", app.tokenizer.vocab_size())?,
+    };
+    let text = app.tokenizer.decode(&ids, false);
+    Ok(json!({ "content": text, "prompt": text }))
+}
+
+fn metrics_page(app: &App) -> Response<Reply> {
+    let (running, waiting) = app.door.load();
+    let page = app.metrics.page(running, waiting);
+    let mut response = Response::new(Reply::Whole(Some(Bytes::from(page))));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+fn json_reply(value: &Value) -> Response<Reply> {
+    let mut response = Response::new(Reply::Whole(Some(Bytes::from(value.to_string()))));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A refusal as a response.
+fn refusal(error: &ApiError) -> Response<Reply> {
+    let mut response = json_reply(&error.body());
+    *response.status_mut() = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    if let Some(seconds) = error.retry_after {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if let Some(allow) = error.allow {
+        headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+    }
+    match error.status {
+        401 => {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        // What is left of the body is not worth reading.
+        408 | 413 => {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        500 => {
+            headers.insert(HeaderName::from_static("x-should-retry"), HeaderValue::from_static("false"));
+        }
+        _ => {}
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_where_clients_mean() {
+        for (path, wanted) in [
+            ("/", Some(Route::Root)),
+            ("/v1", Some(Route::Root)),
+            ("/v1/chat/completions", Some(Route::Chat)),
+            ("/chat/completions/", Some(Route::Chat)),
+            ("/v1/completions", Some(Route::Completions)),
+            ("/v1/models/a%2Fb%zz", Some(Route::Model("a/b%zz".into()))),
+            ("/healthz", Some(Route::Health)),
+            ("/v1/health", Some(Route::Health)),
+            ("/v1chat/completions", None),
+            ("/v1/embeddings", None),
+            ("/v1/v1/models", None),
+        ] {
+            assert_eq!(Route::of(path), wanted, "{path}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! A local server that speaks the OpenAI API: `fieldfare serve` as a library.
+//!
+//! [`bind`] takes the port before the model is opened, so that a taken one is told at once; [`Bound::serve`] then runs
+//! until it is told to stop. The asynchronous runtime lives in this crate and nowhere else.
+//!
+//! ```text
+//! wire      JSON in, checked requests out; answers in, JSON out (pure)
+//! guard     names, origins, keys (pure)
+//! body      reading and sending within limits
+//! door      the line in front of the engine's thread, cancellation
+//! stream    an answer as events
+//! handlers  routes
+//! metrics   counters, log
+//! serve     sockets, limits of connections, the end
+//! ```
+
+mod body;
+mod door;
+mod guard;
+mod handlers;
+mod metrics;
+mod serve;
+mod stream;
+pub mod wire;
+
+pub use door::{Model, Readings};
+pub use metrics::Log;
+pub use serve::{Bound, Facts, Options, StartError, Stop, bind};

@@ -1,0 +1,286 @@
+//! Counters of the server, as Prometheus reads them. Label sets are small and closed; no text of anybody's is in them.
+
+use crate::door::{Outcome, Readings};
+use fieldfare::engine::{Finish, Generation};
+use fieldfare::sys::memory;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// Where lines of the log go.
+pub type Log = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A count that only rises.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds.
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Reads.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Upper bounds of the buckets of durations, in seconds.
+const BOUNDS: [f64; 12] = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0, 600.0];
+
+/// Durations by size.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    /// One more than bounds: the last is for all beyond.
+    counts: [Counter; BOUNDS.len() + 1],
+    micros: Counter,
+}
+
+impl Histogram {
+    /// Takes in a duration in seconds.
+    pub(crate) fn observe(&self, seconds: f64) {
+        let bucket = BOUNDS.iter().position(|&bound| seconds <= bound).unwrap_or(BOUNDS.len());
+        self.counts[bucket].add(1);
+        self.micros.add((seconds.max(0.0) * 1e6) as u64);
+    }
+
+    fn write(&self, out: &mut String, name: &str, help: &str) {
+        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n");
+        let mut sum = 0;
+        for (count, bound) in self.counts.iter().zip(BOUNDS) {
+            sum += count.get();
+            let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {sum}");
+        }
+        sum += self.counts[BOUNDS.len()].get();
+        let seconds = self.micros.get() as f64 / 1e6;
+        let _ = write!(out, "{name}_bucket{{le=\"+Inf\"}} {sum}\n{name}_sum {seconds}\n{name}_count {sum}\n");
+    }
+}
+
+/// The endpoints, as a label.
+pub(crate) const ENDPOINTS: [&str; 10] = [
+    "root",
+    "health",
+    "models",
+    "chat",
+    "completions",
+    "tokenize",
+    "detokenize",
+    "metrics",
+    "preflight",
+    "other",
+];
+
+/// All that is counted, and the log.
+pub(crate) struct Metrics {
+    log: Log,
+    /// By endpoint and class of status.
+    requests: [[Counter; 5]; ENDPOINTS.len()],
+    /// Clients that left before their answer was complete.
+    pub(crate) left: Counter,
+    /// Requests that found the line full.
+    pub(crate) refused: Counter,
+    /// Tools whose schema was replaced by an open object.
+    pub(crate) opened_tools: Counter,
+    /// From the request to the engine.
+    pub(crate) queue_wait: Histogram,
+    /// From the request to the first token.
+    pub(crate) first_token: Histogram,
+    /// From the request to the end.
+    duration: Histogram,
+    prompt_tokens: Counter,
+    cached_tokens: Counter,
+    made_tokens: Counter,
+    reasoning_tokens: Counter,
+    /// From one token of an answer to the next, its mean.
+    each_token: Histogram,
+    calls: Counter,
+    recovered_calls: Counter,
+    failed_calls: Counter,
+    prefill_micros: Counter,
+    decode_micros: Counter,
+    readings: Mutex<Readings>,
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    pub(crate) fn new(log: Log) -> Self {
+        Self {
+            log,
+            requests: Default::default(),
+            left: Counter::default(),
+            refused: Counter::default(),
+            opened_tools: Counter::default(),
+            queue_wait: Histogram::default(),
+            first_token: Histogram::default(),
+            duration: Histogram::default(),
+            prompt_tokens: Counter::default(),
+            cached_tokens: Counter::default(),
+            made_tokens: Counter::default(),
+            reasoning_tokens: Counter::default(),
+            each_token: Histogram::default(),
+            calls: Counter::default(),
+            recovered_calls: Counter::default(),
+            failed_calls: Counter::default(),
+            prefill_micros: Counter::default(),
+            decode_micros: Counter::default(),
+            readings: Mutex::default(),
+        }
+    }
+
+    /// A line for the log. Never with text of a prompt or an answer.
+    pub(crate) fn log(&self, line: &str) {
+        (self.log)(line);
+    }
+
+    /// A request was answered with this status.
+    pub(crate) fn request(&self, endpoint: &str, status: u16) {
+        let last = ENDPOINTS.len() - 1;
+        let row = ENDPOINTS.iter().position(|name| *name == endpoint).unwrap_or(last);
+        let class = usize::from(status / 100).clamp(1, 5) - 1;
+        self.requests[row][class].add(1);
+    }
+
+    /// A generation ended.
+    pub(crate) fn generated(&self, outcome: &Outcome, since: &Instant) {
+        let generation = &outcome.generation;
+        let micros = |seconds: f64| (seconds.max(0.0) * 1e6) as u64;
+        self.duration.observe(since.elapsed().as_secs_f64());
+        self.prompt_tokens.add(generation.prompt_tokens as u64);
+        self.cached_tokens.add(generation.cached_tokens as u64);
+        self.made_tokens.add(generation.token_ids.len() as u64);
+        self.reasoning_tokens.add(outcome.reasoning_tokens as u64);
+        let after_first = generation.token_ids.len().saturating_sub(1);
+        if after_first > 0 {
+            self.each_token.observe(generation.timings.decode_seconds / after_first as f64);
+        }
+        self.calls.add(generation.tool_calls.len() as u64);
+        let recovered = generation.tool_calls.iter().filter(|call| !call.recovered.is_empty()).count();
+        self.recovered_calls.add(recovered as u64);
+        self.failed_calls.add(u64::from(generation.call_error.is_some()));
+        self.prefill_micros.add(micros(generation.timings.prefill_seconds));
+        self.decode_micros.add(micros(generation.timings.decode_seconds));
+        self.log(&summary(generation, since));
+    }
+
+    /// The newest readings of the expert store.
+    pub(crate) fn store(&self, readings: Readings) {
+        *self.readings.lock().unwrap_or_else(PoisonError::into_inner) = readings;
+    }
+
+    /// The page, in text format 0.0.4.
+    pub(crate) fn page(&self, running: usize, waiting: usize) -> String {
+        let mut out = String::with_capacity(8 << 10);
+        one(
+            &mut out,
+            "build_info",
+            "gauge",
+            "Always 1.",
+            &format!("{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION")),
+        );
+        let _ = write!(
+            out,
+            "# HELP fieldfare_requests_total Requests by endpoint and class of status.\n# TYPE fieldfare_requests_total counter\n"
+        );
+        for (endpoint, row) in ENDPOINTS.iter().zip(&self.requests) {
+            for (class, count) in row.iter().enumerate().filter(|(_, count)| count.get() > 0) {
+                let (class, count) = (class + 1, count.get());
+                let labels = format!("endpoint=\"{endpoint}\",status=\"{class}xx\"");
+                let _ = writeln!(out, "fieldfare_requests_total{{{labels}}} {count}");
+            }
+        }
+        gauge(&mut out, "requests_running", "Requests that the engine works on.", running as f64);
+        gauge(&mut out, "requests_waiting", "Requests in the line.", waiting as f64);
+        let readings = *self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let seconds = |micros: &Counter| micros.get() as f64 / 1e6;
+        let counts = [
+            ("disconnects_total", "Clients that left before the end.", self.left.get() as f64),
+            ("queue_refusals_total", "Requests that found the line full.", self.refused.get() as f64),
+            ("prompt_tokens_total", "Tokens of prompts.", self.prompt_tokens.get() as f64),
+            ("cached_tokens_total", "Of these, found in the KV cache.", self.cached_tokens.get() as f64),
+            ("generated_tokens_total", "Tokens made.", self.made_tokens.get() as f64),
+            ("reasoning_tokens_total", "Of these, in thoughts.", self.reasoning_tokens.get() as f64),
+            ("prefill_seconds_total", "Time in prompts.", seconds(&self.prefill_micros)),
+            ("decode_seconds_total", "Time in answers.", seconds(&self.decode_micros)),
+            ("tool_calls_total", "Tool calls read.", self.calls.get() as f64),
+            ("tool_calls_recovered_total", "Of these, put right.", self.recovered_calls.get() as f64),
+            ("tool_calls_failed_total", "Tool calls that could not be read.", self.failed_calls.get() as f64),
+            ("tools_opened_total", "Tools declared without their schema.", self.opened_tools.get() as f64),
+            ("expert_hits_total", "Experts found in a slot.", readings.hits as f64),
+            ("expert_misses_total", "Experts that were read.", readings.misses as f64),
+            ("expert_read_bytes_total", "Bytes read of layer files.", readings.bytes_read as f64),
+            ("expert_read_seconds_total", "Time in these reads.", readings.read_seconds),
+        ];
+        for (name, help, value) in counts {
+            one(&mut out, name, "counter", help, &format!(" {value}"));
+        }
+        if let Some(resident) = memory::process().rss {
+            gauge(&mut out, "resident_memory_bytes", "Memory of the process.", resident as f64);
+        }
+        self.queue_wait.write(&mut out, "fieldfare_queue_wait_seconds", "From the request to the engine.");
+        self.first_token.write(
+            &mut out,
+            "fieldfare_first_token_seconds",
+            "From the request to the first token.",
+        );
+        self.each_token.write(&mut out, "fieldfare_token_seconds", "Mean time for a token after the first.");
+        self.duration.write(
+            &mut out,
+            "fieldfare_request_seconds",
+            "From the request to the end of its answer.",
+        );
+        out
+    }
+}
+
+fn one(out: &mut String, name: &str, kind: &str, help: &str, rest: &str) {
+    let _ = write!(
+        out,
+        "# HELP fieldfare_{name} {help}\n# TYPE fieldfare_{name} {kind}\nfieldfare_{name}{rest}\n"
+    );
+}
+
+fn gauge(out: &mut String, name: &str, help: &str, value: f64) {
+    one(out, name, "gauge", help, &format!(" {value}"));
+}
+
+/// One line about an answer: counts and times only.
+fn summary(generation: &Generation, since: &Instant) -> String {
+    let why = match generation.finish {
+        Finish::Stop => "stop",
+        Finish::Length => "length",
+        Finish::ToolCalls => "tool_calls",
+        Finish::Cancelled => "cancelled",
+    };
+    let (prompt, cached, made) =
+        (generation.prompt_tokens, generation.cached_tokens, generation.token_ids.len());
+    let seconds = since.elapsed().as_secs_f64();
+    format!("answered: {prompt} prompt tokens ({cached} cached), {made} new, {why}, {seconds:.2} s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_add_up_and_every_line_is_well_formed() {
+        let metrics = Metrics::new(Box::new(|_| {}));
+        for seconds in [0.001, 0.3, 1e9] {
+            metrics.queue_wait.observe(seconds);
+        }
+        metrics.request("chat", 200);
+        metrics.request("nonsense", 404);
+        let page = metrics.page(1, 2);
+        assert!(page.contains("fieldfare_queue_wait_seconds_bucket{le=\"0.005\"} 1\n"), "{page}");
+        assert!(page.contains("fieldfare_queue_wait_seconds_bucket{le=\"0.5\"} 2\n"), "{page}");
+        assert!(page.contains("fieldfare_queue_wait_seconds_count 3\n"), "{page}");
+        assert!(page.contains("fieldfare_requests_total{endpoint=\"other\",status=\"4xx\"} 1\n"), "{page}");
+        assert!(page.contains("fieldfare_requests_waiting 2\n"), "{page}");
+        for line in page.lines().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert!(name.starts_with("fieldfare_") && value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Sockets: taking the port, taking connections within limits, and the end.
+
+use crate::body::Room;
+use crate::door::{Door, Model};
+use crate::guard::{Guard, MAX_HEADER_BYTES};
+use crate::handlers::{App, handle};
+use crate::metrics::{Log, Metrics};
+use crate::stream::KEEP_ALIVE;
+use crate::wire::chat::Served;
+use fieldfare::engine::Engine;
+use fieldfare::sample::Sampling;
+use fieldfare::tokenizer::Tokenizer;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream as StdStream};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+/// Longest time for the headers of a request; a connection without one is closed after it.
+const HEADER_TIME: Duration = Duration::from_secs(10);
+/// Most headers.
+const HEADERS: usize = 100;
+/// Most connections.
+const CONNECTIONS: usize = 256;
+/// How long connections may take to close once all answers are made.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The address.
+    pub host: IpAddr,
+    /// The port; 0 takes a free one.
+    pub port: u16,
+    /// The key that requests must show.
+    pub api_key: Option<String>,
+    /// Origins whose web pages may use the server; `localhost` is any page of this machine.
+    pub cors: Vec<String>,
+    /// Further names that the server goes by.
+    pub allowed_hosts: Vec<String>,
+    /// Further names of the model.
+    pub aliases: Vec<String>,
+    /// Requests that may wait while one runs.
+    pub queue: usize,
+    /// Largest body in bytes.
+    pub max_body: usize,
+    /// How tokens are chosen where a request does not say.
+    pub sampling: Sampling,
+    /// Whether the model thinks where a request does not say.
+    pub thinking: bool,
+    /// How long running answers may go on after the end was asked for.
+    pub grace: Duration,
+    /// Pause after which a stream gives a sign of life.
+    pub keep_alive: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            host: Ipv4Addr::LOCALHOST.into(),
+            port: 8080,
+            api_key: None,
+            cors: Vec::new(),
+            allowed_hosts: Vec::new(),
+            aliases: Vec::new(),
+            queue: 4,
+            max_body: 16 << 20,
+            sampling: Sampling::default(),
+            thinking: false,
+            grace: Duration::from_secs(5),
+            keep_alive: KEEP_ALIVE,
+        }
+    }
+}
+
+/// Why there is no server.
+#[derive(Debug)]
+pub enum StartError {
+    /// Something was asked for that is not safe or makes no sense.
+    Usage {
+        /// One line.
+        message: String,
+        /// The remedy.
+        hint: String,
+    },
+    /// The system refused.
+    Failed {
+        /// One line.
+        message: String,
+        /// The remedy.
+        hint: String,
+    },
+}
+
+/// Ends a server, from any thread. Clones share the request.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<watch::Sender<bool>>);
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+}
+
+impl Stop {
+    /// Asks.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// What a server tells of its model.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The model's name.
+    pub id: String,
+    /// Text to ids and back.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Number of token ids.
+    pub vocabulary: usize,
+    /// Tokens of prompt and answer together.
+    pub context: usize,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+}
+
+impl Facts {
+    /// The facts of an open model, named as its directory without `.gturbo`.
+    ///
+    /// # Errors
+    /// It has no tokenizer.
+    pub fn of(engine: &Engine) -> fieldfare::Result<Self> {
+        let path = engine.model_dir().path();
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let name = whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let modified = std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+        let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        Ok(Self {
+            id: name.strip_suffix(".gturbo").unwrap_or(&name).to_owned(),
+            tokenizer: engine.tokenizer()?.clone(),
+            vocabulary: engine.vocab_size(),
+            context: engine.max_context(),
+            created: since.map_or(0, |since| since.as_secs()),
+        })
+    }
+}
+
+/// A port that is taken, before the model is open.
+#[derive(Debug)]
+pub struct Bound {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+    options: Options,
+}
+
+/// Takes the port.
+///
+/// # Errors
+/// An address that others reach, without a key; a port that is taken; whatever the system says.
+pub fn bind(options: Options) -> Result<Bound, StartError> {
+    let wanted = SocketAddr::new(options.host, options.port);
+    if options.api_key.as_ref().is_some_and(|key| key.trim().is_empty()) {
+        return Err(StartError::Usage {
+            message: "the API key is empty".to_owned(),
+            hint: "give one of at least a dozen random characters".to_owned(),
+        });
+    }
+    if !options.host.is_loopback() && options.api_key.is_none() {
+        return Err(StartError::Usage {
+            message: format!("{} is reached from other machines, and there is no API key", options.host),
+            hint: "set FIELDFARE_API_KEY, or stay on 127.0.0.1".to_owned(),
+        });
+    }
+    let failed = |error: std::io::Error| refused(wanted, &error);
+    let listener = std::net::TcpListener::bind(wanted).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok(Bound { listener, address, options })
+}
+
+fn refused(address: SocketAddr, error: &std::io::Error) -> StartError {
+    if error.kind() != std::io::ErrorKind::AddrInUse {
+        let message = format!("cannot listen on {address}: {error}");
+        return StartError::Failed { message, hint: "choose another --host or --port".to_owned() };
+    }
+    let by = if is_ours(address) { "another fieldfare server" } else { "another program" };
+    StartError::Failed {
+        message: format!("port {} is taken by {by}", address.port()),
+        hint: format!("use that one, or choose another: --port {}", address.port().wrapping_add(1).max(1024)),
+    }
+}
+
+/// Whether a server of this kind answers there.
+fn is_ours(address: SocketAddr) -> bool {
+    let wait = Some(Duration::from_millis(300));
+    let ask = || -> std::io::Result<Vec<u8>> {
+        let mut stream = StdStream::connect_timeout(&address, Duration::from_millis(300))?;
+        stream.set_read_timeout(wait)?;
+        stream.set_write_timeout(wait)?;
+        stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut seen = vec![0; 4096];
+        let mut len = 0;
+        while len < seen.len() {
+            match stream.read(&mut seen[len..]) {
+                Ok(0) | Err(_) => break,
+                Ok(more) => len += more,
+            }
+        }
+        seen.truncate(len);
+        Ok(seen)
+    };
+    ask().is_ok_and(|seen| seen.windows(17).any(|window| window.eq_ignore_ascii_case(b"server: fieldfare")))
+}
+
+impl Bound {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` is asked for, and until what ran then has ended.
+    ///
+    /// # Errors
+    /// The system gives no threads or no socket.
+    pub fn serve(self, model: impl Model, facts: Facts, stop: &Stop, log: Log) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let metrics = Arc::new(Metrics::new(log));
+        let (door, thread) =
+            Door::open(model, self.options.queue, metrics.clone(), runtime.handle().clone())?;
+        let guard = Guard {
+            loopback: self.address.ip().is_loopback(),
+            hosts: self.options.allowed_hosts,
+            key: self.options.api_key,
+            origins: self.options.cors,
+        };
+        let served = Served {
+            id: facts.id,
+            aliases: self.options.aliases,
+            vocabulary: facts.vocabulary,
+            context: facts.context,
+            sampling: self.options.sampling,
+            thinking: self.options.thinking,
+        };
+        let app = Arc::new(App {
+            door: door.clone(),
+            tokenizer: facts.tokenizer,
+            served,
+            guard,
+            room: Room::new(self.options.max_body),
+            metrics,
+            created: facts.created,
+            keep_alive: self.options.keep_alive,
+        });
+        let result = runtime.block_on(run(self.listener, app, stop.0.subscribe(), self.options.grace));
+        door.close();
+        door.abort();
+        let ended = thread.join();
+        runtime.shutdown_timeout(FAREWELL);
+        // The thread catches the panics of the model; its own would be a fault of this crate.
+        ended.map_err(|_| std::io::Error::other("the engine's thread panicked"))?;
+        result
+    }
+}
+
+async fn run(
+    listener: std::net::TcpListener,
+    app: Arc<App>,
+    mut stop: watch::Receiver<bool>,
+    grace: Duration,
+) -> std::io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|asked| *asked) => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors, or a client that is gone already: neither is a reason to end or to spin.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        match connections.clone().try_acquire_owned() {
+            Ok(permit) => {
+                let (app, stop) = (app.clone(), stop.clone());
+                tokio::spawn(async move {
+                    connection(stream, app, stop).await;
+                    drop(permit);
+                });
+            }
+            Err(_) => turn_away(&stream),
+        }
+    }
+    drop(listener);
+    app.door.close();
+    let all = connections.acquire_many(CONNECTIONS as u32);
+    let mut all = pin!(all);
+    if timeout(grace, &mut all).await.is_err() {
+        app.door.abort();
+        // Whoever still reads slowly, or does not read, has had his time.
+        let _ = timeout(FAREWELL, &mut all).await;
+    }
+    Ok(())
+}
+
+async fn connection(stream: TcpStream, app: Arc<App>, mut stop: watch::Receiver<bool>) {
+    // Events are small and wanted at once.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let app = app.clone();
+        async move { Ok::<_, Infallible>(handle(app, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME)
+        .max_headers(HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        // How a connection breaks is the client's affair.
+        _ = connection.as_mut() => return,
+        _ = stop.wait_for(|asked| *asked) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+/// One connection too many: a word, as far as it fits into the socket, and the end.
+fn turn_away(stream: &TcpStream) {
+    let error = crate::wire::error::ApiError::new(
+        503,
+        "unavailable_error",
+        "overloaded",
+        "as many connections are open as may be",
+    );
+    let body = error.body().to_string();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\nretry-after: 1\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let _ = stream.try_write(answer.as_bytes());
+}

@@ -1,0 +1,103 @@
+//! An answer as server-sent events. Nothing runs on its own here: the connection asks for the next piece when it has
+//! room, and when the client goes away this is dropped, which cancels the work.
+
+use crate::door::{Answer, Outcome, Update};
+use crate::metrics::Metrics;
+use crate::wire::error::ApiError;
+use crate::wire::reply::{Head, call_refusal};
+use hyper::body::Bytes;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep};
+
+/// A sign of life is sent after so long without anything else.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// The stream of one answer.
+pub(crate) struct Events {
+    head: Head,
+    answer: Option<Answer>,
+    ready: VecDeque<Bytes>,
+    calls: usize,
+    quiet: Pin<Box<Sleep>>,
+    keep_alive: Duration,
+    metrics: Arc<Metrics>,
+}
+
+impl Events {
+    /// Begins; the first chunk is ready at once.
+    pub(crate) fn new(head: Head, answer: Answer, keep_alive: Duration, metrics: Arc<Metrics>) -> Self {
+        let ready = head.role().iter().map(frame).collect();
+        Self {
+            head,
+            answer: Some(answer),
+            ready,
+            calls: 0,
+            quiet: Box::pin(sleep(keep_alive)),
+            keep_alive,
+            metrics,
+        }
+    }
+
+    /// The next bytes; `None` after the end.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                self.quiet.as_mut().reset(Instant::now() + self.keep_alive);
+                return Poll::Ready(Some(bytes));
+            }
+            let Some(answer) = &mut self.answer else { return Poll::Ready(None) };
+            match answer.poll_next(cx) {
+                Poll::Ready(update) => self.take(update),
+                Poll::Pending => {
+                    if self.quiet.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    self.ready.push_back(Bytes::from_static(b": ping\n\n"));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, update: Option<Update>) {
+        match update {
+            Some(Update::Text(text)) => self.ready.push_back(frame(&self.head.text(&text))),
+            Some(Update::Reasoning(text)) => self.ready.push_back(frame(&self.head.reasoning(&text))),
+            Some(Update::Call(call)) => {
+                self.ready.extend(self.head.call(self.calls, &call).iter().map(frame));
+                self.calls += 1;
+            }
+            Some(Update::Done(outcome)) => self.end(&outcome),
+            Some(Update::Failed(error)) => self.fail(&error),
+            None => self.fail(&ApiError::internal()),
+        }
+    }
+
+    fn end(&mut self, outcome: &Outcome) {
+        if let Some(error) = &outcome.generation.call_error {
+            self.metrics.log(&format!("a tool call could not be read: {}", error.kind.name()));
+            return self.fail(&call_refusal(error));
+        }
+        self.ready.extend(self.head.end(outcome).iter().map(frame));
+        self.close();
+    }
+
+    fn fail(&mut self, error: &ApiError) {
+        self.ready.push_back(frame(&error.body()));
+        self.close();
+    }
+
+    fn close(&mut self) {
+        self.ready.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
+        self.answer = None;
+    }
+}
+
+fn frame(value: &Value) -> Bytes {
+    Bytes::from(format!("data: {value}\n\n"))
+}

@@ -1,0 +1,166 @@
+//! The tools in a request. One whose schema the format cannot express is declared with open parameters, so that it does
+//! not fail the others; only a declaration without a usable name is refused.
+
+use super::error::ApiError;
+use super::fields::{boolean, get, text};
+use fieldfare::Error;
+use fieldfare::chat::{self, Tool};
+use serde_json::{Map, Value, json};
+
+/// Most tools of a request.
+pub const MAX_TOOLS: usize = 256;
+
+/// The tools that the model is shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tools {
+    /// Declarations, adapted to the format.
+    pub declared: Vec<Tool>,
+    /// How many of them have open parameters in place of a schema that cannot be expressed.
+    pub opened: usize,
+    /// More than one call an answer.
+    pub parallel: bool,
+}
+
+impl Tools {
+    /// The names, as the reader of calls wants them.
+    pub fn names(&self) -> Vec<String> {
+        self.declared.iter().map(|tool| tool.name.clone()).collect()
+    }
+}
+
+/// Reads `tools`, `tool_choice` and `parallel_tool_calls`.
+///
+/// # Errors
+/// The tool, the field and its code.
+pub fn tools(map: &Map<String, Value>) -> Result<Tools, ApiError> {
+    for key in ["functions", "function_call"] {
+        super::fields::refuse(map, key, "give functions in tools, and tool_choice")?;
+    }
+    let declared = match get(map, "tools") {
+        None => Vec::new(),
+        Some(Value::Array(items)) if items.len() > MAX_TOOLS => {
+            return Err(ApiError::value("tools", format!("may have at most {MAX_TOOLS} entries")));
+        }
+        Some(Value::Array(items)) => {
+            items.iter().enumerate().map(|(i, item)| tool(item, i)).collect::<Result<Vec<_>, _>>()?
+        }
+        Some(_) => return Err(ApiError::wrong_type("tools", "a list of tools")),
+    };
+    let parallel = boolean(map, "parallel_tool_calls")?.unwrap_or(true);
+    let shown = choice(map, &declared)?;
+    let (declared, opened) = adapted(declared)?;
+    let declared = if shown { declared } else { Vec::new() };
+    Ok(Tools { declared, opened, parallel })
+}
+
+fn tool(item: &Value, i: usize) -> Result<Tool, ApiError> {
+    let path = format!("tools[{i}]");
+    let Value::Object(tool) = item else { return Err(ApiError::wrong_type(path, "an object")) };
+    match get(tool, "type") {
+        None => {}
+        Some(Value::String(kind)) if kind == "function" => {}
+        Some(Value::String(kind)) => {
+            let kind: String = kind.chars().take(40).collect();
+            let reason = format!("tools of type `{kind}` are not supported, only function");
+            return Err(ApiError::bad("unsupported_tool", format!("{path}.type"), reason));
+        }
+        Some(_) => return Err(ApiError::wrong_type(format!("{path}.type"), "text")),
+    }
+    let path = format!("{path}.function");
+    let function = match get(tool, "function") {
+        None => return Err(ApiError::missing(path)),
+        Some(Value::Object(function)) => function,
+        Some(_) => return Err(ApiError::wrong_type(path, "an object")),
+    };
+    let within = |error: ApiError| {
+        let key = error.param.unwrap_or_default();
+        ApiError::wrong_type(format!("{path}.{key}"), "text")
+    };
+    let name = match text(function, "name").map_err(within)? {
+        Some(name) => name.to_owned(),
+        None => return Err(ApiError::bad("invalid_tool_name", format!("{path}.name"), "is missing")),
+    };
+    Ok(Tool {
+        name,
+        description: text(function, "description").map_err(within)?.map(str::to_owned),
+        parameters: get(function, "parameters").cloned(),
+        response: get(function, "response").filter(|value| value.is_object()).cloned(),
+    })
+}
+
+/// Whether the tools are shown: `auto` and `none`.
+fn choice(map: &Map<String, Value>, declared: &[Tool]) -> Result<bool, ApiError> {
+    let unforced = "a call cannot be forced here yet; auto and none are";
+    let without = "needs tools";
+    match get(map, "tool_choice") {
+        None => Ok(true),
+        Some(Value::String(word)) => match word.as_str() {
+            "auto" => Ok(true),
+            "none" => Ok(false),
+            "required" if declared.is_empty() => Err(ApiError::value("tool_choice", without)),
+            "required" => Err(ApiError::unsupported("tool_choice", unforced)),
+            _ => Err(ApiError::value("tool_choice", "must be auto, none, required or an object")),
+        },
+        Some(Value::Object(named)) => {
+            let name = named.get("function").and_then(|function| function.get("name"));
+            match name.and_then(Value::as_str) {
+                _ if named.get("type").is_none_or(|kind| kind != "function") => {
+                    Err(ApiError::value("tool_choice.type", "must be function"))
+                }
+                None => Err(ApiError::missing("tool_choice.function.name")),
+                Some(_) if declared.is_empty() => Err(ApiError::value("tool_choice", without)),
+                Some(name) if !declared.iter().any(|tool| tool.name == name) => {
+                    Err(ApiError::value("tool_choice.function.name", "names no tool of this request"))
+                }
+                Some(_) => Err(ApiError::unsupported("tool_choice", unforced)),
+            }
+        }
+        Some(_) => Err(ApiError::wrong_type("tool_choice", "text or an object")),
+    }
+}
+
+/// The declarations in the subset that the format can express, and how many lost their schema on the way.
+fn adapted(mut declared: Vec<Tool>) -> Result<(Vec<Tool>, usize), ApiError> {
+    let mut opened = 0;
+    for (i, tool) in declared.iter_mut().enumerate() {
+        match chat::prepare_tools(std::slice::from_ref(tool)) {
+            Ok(_) => {}
+            Err(Error::BadRequest { field, .. }) if field.contains(".parameters") => {
+                tool.parameters = Some(open());
+                opened += 1;
+            }
+            Err(error) => return Err(refusal(error, Some(i))),
+        }
+    }
+    match chat::prepare_tools(&declared) {
+        Ok(tools) => Ok((tools, opened)),
+        // Each fits by itself, all together copy too much by reference: none of them may.
+        Err(Error::BadRequest { field, .. }) if field.contains(".parameters") => {
+            for tool in &mut declared {
+                let refers =
+                    tool.parameters.as_ref().is_some_and(|schema| schema.to_string().contains("\"$ref\""));
+                if refers {
+                    tool.parameters = Some(open());
+                    opened += 1;
+                }
+            }
+            chat::prepare_tools(&declared).map(|tools| (tools, opened)).map_err(|error| refusal(error, None))
+        }
+        Err(error) => Err(refusal(error, None)),
+    }
+}
+
+/// Any object.
+fn open() -> Value {
+    json!({ "type": "object" })
+}
+
+fn refusal(error: Error, index: Option<usize>) -> ApiError {
+    let Error::BadRequest { field, reason } = error else { return ApiError::internal() };
+    let code = if field.ends_with(".name") { "invalid_tool_name" } else { "invalid_tool_schema" };
+    let field = match index {
+        Some(i) => field.replacen("tools[0]", &format!("tools[{i}]"), 1),
+        None => field,
+    };
+    ApiError::bad(code, field, reason)
+}

@@ -1,0 +1,334 @@
+//! Who is not let in, what is cut off, who leaves early, and the end.
+
+use crate::support::{Response, Server, request};
+use fieldfare_server::{Options, StartError, bind};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn story(over: Value) -> Value {
+    let mut body =
+        json!({ "model": "default", "messages": [{ "role": "user", "content": "Tell me a story." }] });
+    body.as_object_mut().unwrap().extend(over.as_object().unwrap().clone());
+    body
+}
+
+/// A story that takes a while: without what ends an answer the toy writes on.
+fn endless(server: &Server) -> Value {
+    let bias: serde_json::Map<String, Value> =
+        server.ends.iter().map(|id| (id.to_string(), json!(-100))).collect();
+    story(json!({ "stream": true, "max_tokens": -1, "temperature": 1.0, "seed": 3, "logit_bias": bias }))
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn every_way_to_be_wrong_has_its_answer() {
+    let server = Server::start();
+    let post =
+        |path: &str, headers: &[(&str, &str)], body: &str| server.ask("POST", path, headers, body).refusal();
+    let chat = "/v1/chat/completions";
+    let wanted = |status: u16, code: &str| (status, code.to_owned());
+    assert_eq!(server.get("/v1/embeddings").refusal(), wanted(404, "not_found"));
+    assert_eq!(post("/v1/responses", &[JSON], "{}"), wanted(404, "not_found"));
+    for (method, path, allow) in [
+        ("GET", chat, "allow: post"),
+        ("PUT", "/v1/models", "allow: get, head"),
+        ("DELETE", "/health", "allow: get, head"),
+        ("OPTIONS", chat, "allow: post"),
+    ] {
+        let response = server.ask(method, path, &[], "");
+        assert_eq!(response.refusal(), wanted(405, "method_not_allowed"), "{method} {path}");
+        assert!(response.headers.contains(allow), "{response:?}");
+    }
+    let plain = story(json!({})).to_string();
+    for kind in ["text/plain", "application/x-www-form-urlencoded", ""] {
+        assert_eq!(
+            post(chat, &[("content-type", kind)], &plain),
+            wanted(415, "unsupported_media_type"),
+            "{kind}"
+        );
+    }
+    assert_eq!(post(chat, &[], &plain), wanted(415, "unsupported_media_type"));
+    let packed = [JSON, ("content-encoding", "gzip")];
+    assert_eq!(post(chat, &packed, &plain), wanted(415, "unsupported_media_type"));
+    for body in ["", "{", "[]", "null"] {
+        assert_eq!(post(chat, &[JSON], body), wanted(400, "invalid_json"), "{body}");
+    }
+    let long = "word ".repeat(5000);
+    let too_long = server
+        .post(chat, &story(json!({ "stream": true, "messages": [{ "role": "user", "content": long }] })));
+    assert_eq!(too_long.refusal(), wanted(400, "context_length_exceeded"));
+    let error = &too_long.json()["error"];
+    let said = error["message"].as_str().unwrap();
+    assert!(
+        said.contains("prompt is too long: this model's maximum context length is 2048 tokens"),
+        "{said}"
+    );
+    assert!(error["n_ctx"] == 2048 && error["n_prompt_tokens"].as_u64() > Some(2048), "{error}");
+    let beyond = story(json!({ "logit_bias": { "999999": 1 } }));
+    assert_eq!(server.post(chat, &beyond).refusal(), wanted(400, "invalid_value"));
+    // After all of it the server answers as before.
+    assert_eq!(server.post(chat, &story(json!({ "max_tokens": 4 }))).status, 200);
+}
+
+#[test]
+fn strangers_are_not_let_in() {
+    let server = Server::start();
+    let hosted = |host: &str| server.ask("GET", "/v1/models", &[("host", host)], "");
+    assert_eq!(hosted("127.0.0.1:8080").status, 200);
+    assert_eq!(hosted("evil.example").refusal(), (403, "host_not_allowed".into()));
+    let nameless = server.raw(b"GET /v1/models HTTP/1.1\r\nconnection: close\r\n\r\n");
+    assert_eq!(nameless.status, 400, "{nameless:?}");
+    let page = server.ask("GET", "/v1/models", &[("origin", "https://evil.example")], "");
+    assert_eq!(page.refusal(), (403, "origin_not_allowed".into()));
+    assert!(!page.headers.contains("access-control"), "{page:?}");
+    let question = [("origin", "https://evil.example"), ("access-control-request-method", "POST")];
+    assert_eq!(server.ask("OPTIONS", "/v1/chat/completions", &question, "").status, 403);
+
+    let options = Options { cors: vec!["https://page.example".into()], ..Options::default() };
+    let server = Server::with(options, 512);
+    let question = [
+        ("origin", "https://page.example"),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "content-type"),
+    ];
+    let answer = server.ask("OPTIONS", "/v1/chat/completions", &question, "");
+    assert_eq!(answer.status, 204, "{answer:?}");
+    for header in [
+        "allow-origin: https://page.example",
+        "allow-headers: content-type",
+        "allow-methods: get, head, post",
+    ] {
+        assert!(answer.headers.contains(&format!("access-control-{header}")), "{answer:?}");
+    }
+    let page = server.ask("GET", "/v1/models", &question[..1], "");
+    assert!(page.status == 200 && page.headers.contains("access-control-allow-origin: https://page.example"));
+}
+
+#[test]
+fn a_key_is_asked_for_everywhere_but_for_health() {
+    let server = Server::with(Options { api_key: Some("s3cret".into()), ..Options::default() }, 512);
+    assert_eq!(server.get("/health").status, 200);
+    for path in ["/", "/v1/models", "/metrics", "/nothing"] {
+        let refused = server.get(path);
+        assert_eq!(refused.refusal(), (401, "invalid_api_key".into()), "{path}");
+        assert!(refused.headers.contains("www-authenticate: bearer"), "{refused:?}");
+    }
+    let with = |key: &str| server.ask("GET", "/v1/models", &[("authorization", key)], "").status;
+    assert_eq!((with("Bearer s3cret"), with("Bearer s3cre"), with("Bearer s3cret1")), (200, 401, 401));
+    assert_eq!(server.ask("GET", "/v1/models", &[("x-api-key", "s3cret")], "").status, 200);
+}
+
+#[test]
+fn what_is_too_large_is_cut_off() {
+    let server = Server::with(Options { max_body: 4096, ..Options::default() }, 512);
+    let chat = "/v1/chat/completions";
+    let big = story(json!({ "user": "x".repeat(5000) })).to_string();
+    // By its announced length, before it is sent.
+    let head = format!(
+        "POST {chat} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 999999999\r\n\r\n"
+    );
+    let started = Instant::now();
+    let refused = server.raw(head.as_bytes());
+    assert_eq!(refused.refusal(), (413, "request_too_large".into()));
+    assert!(refused.headers.contains("connection: close") && started.elapsed() < Duration::from_secs(5));
+    // By what comes.
+    let mut bytes = format!("POST {chat} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n").into_bytes();
+    bytes.extend(format!("{:x}\r\n{big}\r\n0\r\n\r\n", big.len()).into_bytes());
+    assert_eq!(server.raw(&bytes).refusal(), (413, "request_too_large".into()));
+    // Headers.
+    let fat = format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(40 << 10));
+    assert_eq!(server.raw(fat.as_bytes()).refusal(), (431, "headers_too_large".into()));
+    // Too many are refused by the connection itself.
+    let many: String = (0..150).map(|i| format!("x-{i}: y\r\n")).collect();
+    let many = format!("GET /health HTTP/1.1\r\nhost: localhost\r\n{many}\r\n");
+    assert_eq!(server.raw(many.as_bytes()).status, 431);
+    // A body that breaks off leaves nothing behind.
+    let mut cut = server.connect();
+    cut.write_all(format!("POST {chat} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{{").as_bytes()).unwrap();
+    drop(cut);
+    assert_eq!(server.post(chat, &story(json!({ "max_tokens": 2 }))).status, 200);
+}
+
+#[test]
+fn slow_headers_are_cut_off() {
+    let server = Server::with(Options::default(), 512);
+    let mut slow = server.connect();
+    slow.write_all(b"GET /health HTTP/1.1\r\nx: ").unwrap();
+    let started = Instant::now();
+    let mut rest = Vec::new();
+    let _ = slow.read_to_end(&mut rest);
+    let took = started.elapsed();
+    assert!(took > Duration::from_secs(5) && took < Duration::from_secs(20), "{took:?}");
+}
+
+#[test]
+fn requests_follow_each_other_on_one_connection() {
+    let server = Server::with(Options::default(), 512);
+    let body = story(json!({ "max_tokens": 3 })).to_string();
+    let mut bytes = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes();
+    bytes.extend(request("GET", "/health", &[], ""));
+    let both = server.raw(&bytes);
+    assert!(both.status == 200 && both.body.contains("chat.completion"), "{both:?}");
+    assert!(both.body.ends_with("{\"status\":\"ok\"}"), "{both:?}");
+}
+
+#[test]
+fn a_client_that_leaves_frees_the_engine() {
+    let server = Server::with(Options { queue: 1, ..Options::default() }, 32_768);
+    let open = || {
+        let mut stream = server.connect();
+        let body = endless(&server).to_string();
+        stream.write_all(&request("POST", "/v1/chat/completions", &[JSON], &body)).unwrap();
+        stream
+    };
+    let load = || (server.metric("fieldfare_requests_running"), server.metric("fieldfare_requests_waiting"));
+    let mut running = open();
+    // The first chunk comes at once.
+    let mut first = [0; 1024];
+    let seen = running.read(&mut first).unwrap();
+    assert!(String::from_utf8_lossy(&first[..seen]).contains("200 OK"));
+    until("it runs", || load() == (1.0, 0.0));
+    let waiting = open();
+    until("it waits", || load() == (1.0, 1.0));
+    let third = server.post("/v1/chat/completions", &endless(&server));
+    assert_eq!(third.refusal(), (429, "queue_full".into()));
+    assert!(third.headers.contains("retry-after: 1"), "{third:?}");
+    drop(waiting);
+    until("the place is free", || load() == (1.0, 0.0));
+    drop(running);
+    until("the engine is free", || load() == (0.0, 0.0));
+    assert_eq!(server.metric("fieldfare_disconnects_total"), 2.0);
+    assert_eq!(server.post("/v1/chat/completions", &story(json!({ "max_tokens": 4 }))).status, 200);
+}
+
+#[test]
+fn a_client_that_leaves_before_a_whole_answer_frees_the_engine() {
+    let server = Server::with(Options::default(), 32_768);
+    let mut stream = server.connect();
+    let mut body = endless(&server);
+    body["stream"] = json!(false);
+    stream.write_all(&request("POST", "/v1/chat/completions", &[JSON], &body.to_string())).unwrap();
+    until("it runs", || server.metric("fieldfare_requests_running") == 1.0);
+    drop(stream);
+    until("the engine is free", || server.metric("fieldfare_requests_running") == 0.0);
+    assert_eq!(server.metric("fieldfare_disconnects_total"), 1.0);
+}
+
+#[test]
+fn a_client_that_leaves_while_its_prompt_is_read_frees_the_engine() {
+    let server = Server::with(Options::default(), 32_768);
+    let chat = "/v1/chat/completions";
+    let body =
+        story(json!({ "messages": [{ "role": "user", "content": "one two three four ".repeat(6000) }] }));
+    let mut stream = server.connect();
+    stream.write_all(&request("POST", chat, &[JSON], &body.to_string())).unwrap();
+    until("it runs", || server.metric("fieldfare_requests_running") == 1.0);
+    drop(stream);
+    until("the engine is free", || server.metric("fieldfare_requests_running") == 0.0);
+    assert_eq!(server.metric("fieldfare_generated_tokens_total"), 0.0, "it was in the prompt");
+    assert!(server.metric("fieldfare_prompt_tokens_total") > 20_000.0);
+    let log = server.log.lock().unwrap().join("\n");
+    assert!(log.contains("cancelled"), "{log}");
+    // What was read of it does no harm to what comes next.
+    let next = server.post(chat, &story(json!({ "temperature": 0, "max_tokens": 8 }))).json();
+    let fresh = Server::start().post(chat, &story(json!({ "temperature": 0, "max_tokens": 8 }))).json();
+    assert_eq!(next["choices"][0]["message"], fresh["choices"][0]["message"]);
+}
+
+#[test]
+fn those_who_wait_get_signs_of_life() {
+    let options = Options { keep_alive: Duration::from_millis(50), ..Options::default() };
+    let server = Server::with(options, 32_768);
+    let mut running = server.connect();
+    running
+        .write_all(&request("POST", "/v1/chat/completions", &[JSON], &endless(&server).to_string()))
+        .unwrap();
+    until("it runs", || server.metric("fieldfare_requests_running") == 1.0);
+    let mut waiting = server.connect();
+    let body = story(json!({ "stream": true, "max_tokens": 3 })).to_string();
+    waiting.write_all(&request("POST", "/v1/chat/completions", &[JSON], &body)).unwrap();
+    until("it waits", || server.metric("fieldfare_requests_waiting") == 1.0);
+    std::thread::sleep(Duration::from_millis(300));
+    drop(running);
+    let answer = Response::read(&mut waiting);
+    assert!(
+        answer.body.starts_with("data: ") && answer.body.contains("\"role\":\"assistant\""),
+        "{answer:?}"
+    );
+    assert!(answer.body.matches(": ping\n\n").count() >= 3, "{answer:?}");
+    assert!(answer.events().len() >= 2);
+}
+
+#[test]
+fn the_end_is_told_to_those_who_wait_and_those_who_run() {
+    let options = Options { grace: Duration::from_millis(300), ..Options::default() };
+    let mut server = Server::with(options, 32_768);
+    let post = |body: Value| {
+        let mut stream = server.connect();
+        stream.write_all(&request("POST", "/v1/chat/completions", &[JSON], &body.to_string())).unwrap();
+        stream
+    };
+    let mut running = post(endless(&server));
+    until("it runs", || server.metric("fieldfare_requests_running") == 1.0);
+    let mut waiting = post(story(json!({})));
+    until("it waits", || server.metric("fieldfare_requests_waiting") == 1.0);
+    let idle = server.connect();
+    let reads = std::thread::spawn(move || (Response::read(&mut running), Response::read(&mut waiting)));
+    let started = Instant::now();
+    server.end();
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    let (running, waiting) = reads.join().unwrap();
+    assert_eq!(waiting.refusal(), (503, "shutting_down".into()));
+    let last = running.events().pop().unwrap();
+    assert_eq!(last["error"]["code"], "shutting_down", "{last}");
+    drop(idle);
+    assert!(std::net::TcpStream::connect(server.address).is_err(), "the port is closed");
+}
+
+#[test]
+fn nothing_that_was_said_is_in_the_log() {
+    let server = Server::start();
+    let mut body = story(json!({ "max_tokens": 30 }));
+    body["messages"][0]["content"] = json!("What is the capital of France?");
+    let answer = server.post("/v1/chat/completions", &body).json();
+    let said = answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+    server.post("/v1/xyzzy-path", &body);
+    until("it is logged", || !server.log.lock().unwrap().is_empty());
+    let log = server.log.lock().unwrap().join("\n");
+    assert!(log.contains("answered:") && !log.contains("France") && !log.contains(&said), "{log}");
+    assert!(!log.contains("xyzzy"), "{log}");
+}
+
+#[test]
+fn what_is_not_safe_does_not_start() {
+    let open = Options { host: "0.0.0.0".parse().unwrap(), port: 0, ..Options::default() };
+    let Err(StartError::Usage { message, hint }) = bind(open) else { panic!("it is refused") };
+    assert!(message.contains("API key") && hint.contains("127.0.0.1"), "{message} {hint}");
+    let empty = Options { api_key: Some(" ".into()), ..Options::default() };
+    assert!(matches!(bind(empty), Err(StartError::Usage { .. })));
+    let server = Server::with(Options { api_key: Some("s3cret".into()), ..Options::default() }, 512);
+    let started = Instant::now();
+    let taken = bind(Options { port: server.address.port(), ..Options::default() });
+    let Err(StartError::Failed { message, hint }) = taken else { panic!("it is taken") };
+    assert!(message.contains(&server.address.port().to_string()), "{message}");
+    assert!(message.contains("another fieldfare server") && hint.contains("--port"), "{message} {hint}");
+    assert!(started.elapsed() < Duration::from_secs(2));
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = bind(Options { port: other.local_addr().unwrap().port(), ..Options::default() });
+    let Err(StartError::Failed { message, .. }) = taken else { panic!("it is taken") };
+    assert!(message.contains("another program"), "{message}");
+}
