@@ -18,8 +18,8 @@ def main():
         for question, wanted in QUESTIONS:
             said = [("user", f"My name is {name}."), ("assistant", f"Nice to meet you, {name}."), ("user", question)]
             messages = json.dumps([{"role": role, "content": content} for role, content in said])
-            ran = subprocess.run([program, "chat", "--model", model, "--messages-file", "-", "--quiet"], input=messages,
-                                 capture_output=True, text=True, check=True)
+            command = [program, "chat", "--model", model, "--messages-file", "-", "--quiet", "--temperature", "0"]
+            ran = subprocess.run(command, input=messages, capture_output=True, text=True, check=True)
             right += (wanted or name) in ran.stdout
     print(f"{right} of {len(NAMES) * len(QUESTIONS)} right")
 
