@@ -20,6 +20,7 @@ pub(crate) fn generation(prompt: usize, ids: Vec<u32>, finish: Finish) -> Genera
         seed: 0,
         prompt_tokens: prompt,
         cached_tokens: 0,
+        reuse: fieldfare::engine::Reuse::default(),
         timings: Timings::default(),
     }
 }

@@ -66,6 +66,8 @@ pub(super) fn memory(plan: &Plan) -> Memory {
     Memory {
         slots: plan.slots,
         shared_bytes: plan.shared_bytes,
+        floor_slots: plan.floor_slots(),
+        kept_bytes: plan.kept_bytes,
         pass_tokens: plan.pass_tokens,
         copy_core: plan.core == Core::Copied,
         // Elsewhere the plan does not count the core, and pages read too early could be gone when they are needed.

@@ -141,6 +141,9 @@ pub struct Plan {
     pub experts: usize,
     /// What KV cache, passes and slots share; `None` where the slots stay as they are.
     pub shared_bytes: Option<u64>,
+    /// Where slots stay as they are: what may be kept of other conversations, and for going back in one. Where they
+    /// give way, it is what [`Plan::floor_slots`] leaves.
+    pub kept_bytes: u64,
     /// How experts are read.
     pub reads: Reads,
 }
@@ -203,8 +206,12 @@ pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
         layers,
         experts: sizes.experts,
         shared_bytes: request.limit.filter(gives_way).map(|limit| limit.bytes.saturating_sub(fixed)),
+        kept_bytes: 0,
         reads: request.reads.unwrap_or(Reads::Direct),
     };
+    if plan.shared_bytes.is_none() {
+        plan.kept_bytes = kept_bytes(&plan);
+    }
     if request.core.is_none() && plan.has_room_for_a_copy() {
         plan.core = Core::Copied;
     }
@@ -212,6 +219,17 @@ pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
         plan.reads = Reads::Buffered;
     }
     Ok(plan)
+}
+
+/// What may be kept where nothing gives way: what a limit leaves; where the machine is the limit, or none is known, as
+/// much as one more full context.
+fn kept_bytes(plan: &Plan) -> u64 {
+    let left = plan.limit_bytes.map(|limit| limit.saturating_sub(plan.full_bytes()));
+    match (left, plan.limit_origin) {
+        (Some(left), Some(Origin::Given | Origin::Free)) => left,
+        (Some(left), _) => left.min(plan.kv_full_bytes),
+        (None, _) => plan.kv_full_bytes,
+    }
 }
 
 /// The least bytes with which `request` can be planned.
@@ -329,6 +347,17 @@ impl Plan {
         let Some(shared) = self.shared_bytes else { return self.slots };
         let left = shared.saturating_sub(kv) / self.slot_bytes.max(1);
         usize::try_from(left).unwrap_or(usize::MAX).min(self.slots)
+    }
+
+    /// Slots that kept conversations must leave: half of those beside a full context, and one in each layer.
+    pub fn floor_slots(&self) -> usize {
+        (self.slots_full / 2).max(self.layers).min(self.slots_full)
+    }
+
+    /// What may be kept of other conversations, and for going back in one, while this one has a KV cache of so many bytes.
+    pub fn kept_beside(&self, kv: u64) -> u64 {
+        let floor = (self.floor_slots() as u64).saturating_mul(self.slot_bytes).max(self.pass_bytes);
+        self.shared_bytes.map_or(self.kept_bytes, |shared| shared.saturating_sub(kv).saturating_sub(floor))
     }
 
     /// A copy of the core cannot be dropped, so it needs a limit with room; see [`COPY_CORE_SLOTS`].

@@ -1,5 +1,6 @@
 //! What a generation tells while it runs and at its end.
 
+use super::conversations::Reuse;
 use crate::chat::{CallError, ParsedCall};
 use serde::Serialize;
 
@@ -64,6 +65,8 @@ pub struct Generation {
     pub prompt_tokens: usize,
     /// How many of them were in the KV cache already.
     pub cached_tokens: usize,
+    /// Where these come from, or why they are not more.
+    pub reuse: Reuse,
     /// How long it took and what it read.
     pub timings: Timings,
 }

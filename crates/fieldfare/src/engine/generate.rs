@@ -1,5 +1,6 @@
 //! The token loop: read the prompt, choose, show, feed, until something ends it.
 
+use super::conversations::Reuse;
 use super::event::{Event, Finish, Generation, Timings};
 use super::options::{Cancel, GenerateOptions, OutputMode};
 use super::session::{Counters, Session};
@@ -28,8 +29,16 @@ pub(super) fn run<F: Forward>(
     StopStrings::validate(&options.stop)?;
     let out = Out::new(sink, StopStrings::new(options.stop.clone()));
     let clock = Clock::start((session.counters)(session.forward));
-    let mut made =
-        Made { reader, out, token_ids: Vec::new(), fed: 0, cached_tokens: 0, first: None, prefilled: None };
+    let mut made = Made {
+        reader,
+        out,
+        token_ids: Vec::new(),
+        fed: 0,
+        cached_tokens: 0,
+        reuse: Reuse::default(),
+        first: None,
+        prefilled: None,
+    };
     let finish = if options.max_new == 0 {
         Finish::Length
     } else {
@@ -105,16 +114,15 @@ fn token_loop<F: Forward>(
         if cancel.is_cancelled() || made.out.broken {
             return Ok(Finish::Cancelled);
         }
+        session.conversations.make_space(session.forward, 1, 0);
         let result = session.forward.decode(next).map(|logits| rules.choose(logits, sampler));
-        let mut known = std::mem::take(session.cached);
-        known.push(next);
         match result {
             Ok(chosen) => {
-                *session.cached = known;
+                session.conversations.push(next);
                 next = chosen;
             }
             Err(error) => {
-                session.resync(&known);
+                session.conversations.truncate(session.forward.position());
                 return Err(error);
             }
         }
@@ -130,9 +138,9 @@ fn read_prompt<F: Forward>(
     made: &mut Made<'_, '_>,
     cancel: &Cancel,
 ) -> Result<Option<u32>> {
-    let reused = session.reuse(prompt);
+    let (reused, reuse) = session.converse(prompt);
     let total = prompt.len();
-    made.cached_tokens = reused;
+    (made.cached_tokens, made.reuse) = (reused, reuse);
     let out = &mut made.out;
     out.emit(Event::Prefill { done: reused, total });
     if cancel.is_cancelled() || out.broken {
@@ -147,7 +155,7 @@ fn read_prompt<F: Forward>(
     made.fed = total - reused;
     match result {
         Ok(id) => {
-            session.cached.extend_from_slice(&prompt[reused..]);
+            session.conversations.set(prompt);
             Ok(Some(id))
         }
         Err(error) => {
@@ -259,6 +267,7 @@ struct Made<'t, 's> {
     /// Prompt tokens fed.
     fed: usize,
     cached_tokens: usize,
+    reuse: Reuse,
     /// When the first token was chosen.
     first: Option<Instant>,
     /// When the prompt was read.
@@ -307,6 +316,7 @@ impl Made<'_, '_> {
             seed,
             prompt_tokens,
             cached_tokens: self.cached_tokens,
+            reuse: self.reuse,
             timings: clock.timings(self.prefilled, self.first, self.fed, self.token_ids.len(), counters),
             token_ids: self.token_ids,
         }

@@ -7,13 +7,16 @@
 
 mod arrange;
 pub mod budget;
+mod conversations;
 mod event;
 mod generate;
 mod options;
 mod score;
 mod session;
+mod snapshots;
 
 pub use budget::{Core, MemoryBudget, Plan};
+pub use conversations::{KeptConversations, Reuse};
 pub use event::{Candidate, Event, Finish, Generation, Scores, Timings};
 pub use options::{Cancel, EngineOptions, GenerateOptions, OutputMode};
 pub use session::Session;
@@ -22,13 +25,16 @@ pub use session::Session;
 mod tests;
 
 use crate::format::{Integrity, ModelDir, hash};
-use crate::model::{Forward, Prepared, Runner, RunnerStats};
+use crate::model::{Forward, Prepared, Runner, RunnerStats, Sequence};
 use crate::sys::lock::ModelLock;
 use crate::sys::paths;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
+use conversations::Conversations;
 use serde_json::Value;
 use session::Counters;
+use sha2::{Digest, Sha256};
+use snapshots::Snapshots;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,8 +45,8 @@ const MAX_CONFIG_BYTES: u64 = 4 << 20;
 pub struct Engine {
     runner: Runner,
     plan: Plan,
-    /// The ids in the KV cache, kept from session to session.
-    cached: Vec<u32>,
+    /// What the KV cache holds, kept from session to session.
+    conversations: Conversations<Sequence>,
     tokenizer: Result<Arc<Tokenizer>, String>,
     stop_ids: Vec<u32>,
     /// Held for as long as the model is open; last, so that it goes last.
@@ -68,6 +74,7 @@ impl Engine {
             Ok(tokenizer) => tokenizer.control().stop_ids(),
             Err(_) => configured_stop_ids(&dir)?,
         };
+        let snapshots = open_snapshots(&options, &dir.manifest_sha256())?;
         let prepared = Prepared::new(dir, options.runner())?;
         let plan = arrange::plan(&prepared, &options, arrange::Holding::Measured)?;
         let runner = prepared.run(arrange::memory(&plan))?;
@@ -78,7 +85,8 @@ impl Engine {
                 format!("has {} entries, the model has {}", tokenizer.vocab_size(), runner.vocab_size());
             return Err(Error::damaged("tokenizer/tokenizer.json", reason));
         }
-        Ok(Self { runner, plan, cached: Vec::new(), tokenizer, stop_ids, _lock: lock })
+        let conversations = Conversations::new(options.conversations, snapshots);
+        Ok(Self { runner, plan, conversations, tokenizer, stop_ids, _lock: lock })
     }
 
     /// The directory.
@@ -124,10 +132,24 @@ impl Engine {
         self.runner.stats_with_pages()
     }
 
+    /// What is kept of conversations.
+    pub fn kept_conversations(&self) -> KeptConversations {
+        self.conversations.kept()
+    }
+
+    /// What happened to files of conversations that somebody should know; each line once.
+    pub fn conversation_notes(&mut self) -> Vec<String> {
+        self.conversations.notes()
+    }
+
+    /// Writes the conversations in memory to the folder for them, if there is one, so that another process can go on.
+    pub fn save_conversations(&mut self) {
+        self.conversations.save_all(&mut self.runner);
+    }
+
     /// The model itself, with an empty cache, for tools that look inside and feed it themselves.
     pub fn runner_mut(&mut self) -> &mut Runner {
-        self.cached.clear();
-        self.runner.rewind(0);
+        self.conversations.clear(&mut self.runner);
         &mut self.runner
     }
 
@@ -139,7 +161,7 @@ impl Engine {
         };
         Session {
             forward: &mut self.runner,
-            cached: &mut self.cached,
+            conversations: &mut self.conversations,
             tokenizer,
             no_tokenizer,
             stop_ids: &self.stop_ids,
@@ -169,6 +191,17 @@ pub fn plan(path: &Path, options: &EngineOptions) -> Result<Plan> {
 pub fn plan_absent(sizes: &budget::Sizes<'_>, options: &EngineOptions) -> Result<Plan> {
     options.validate()?;
     arrange::plan_absent(sizes, options)
+}
+
+/// The folder of conversations. What is in a file depends on weights and precision, and the numbers on the program.
+fn open_snapshots(options: &EngineOptions, model: &[u8; 32]) -> Result<Option<Snapshots>> {
+    let Some(dir) = options.prompt_cache_dir.as_deref().filter(|_| options.conversations > 0) else {
+        return Ok(None);
+    };
+    let mut identity = Sha256::new();
+    identity.update(model);
+    identity.update(format!("{:?} {}", options.precision, env!("CARGO_PKG_VERSION")));
+    Snapshots::open(dir, options.prompt_cache_bytes, identity.finalize().into()).map(Some)
 }
 
 /// The tokenizer, or why there is none. Its compiled form lives in the cache folder, never in the model.

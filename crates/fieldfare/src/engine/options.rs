@@ -30,6 +30,14 @@ pub struct EngineOptions {
     pub precision: Precision,
     /// Worker threads; `None` is one for each core.
     pub threads: Option<usize>,
+    /// Conversations that are kept at most, the present one included: 1 keeps what going on with it needs, 0 not even that.
+    /// They live in the memory budget, and have to give way. Never changes a result.
+    pub conversations: usize,
+    /// Where conversations go that have to give way, and all of them by [`super::Engine::save_conversations`]. A file holds
+    /// the text's ids and what the model made of them: nothing for the eyes of others.
+    pub prompt_cache_dir: Option<PathBuf>,
+    /// Bytes of the files there at most.
+    pub prompt_cache_bytes: u64,
     /// Where the model's lock lies; `None` is the platform's runtime folder, which all programs of a user share.
     pub runtime_dir: Option<PathBuf>,
 }
@@ -46,6 +54,9 @@ impl Default for EngineOptions {
             prefill_chunk_tokens: DEFAULT_PASS_TOKENS,
             precision: Precision::Default,
             threads: None,
+            conversations: 1,
+            prompt_cache_dir: None,
+            prompt_cache_bytes: 8 << 30,
             runtime_dir: None,
         }
     }

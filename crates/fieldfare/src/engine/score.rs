@@ -19,7 +19,7 @@ pub(super) fn run<F: Forward>(
     cancel: &Cancel,
     progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Scores> {
-    let start = session.reuse(&ids[..first]);
+    let (start, _) = session.reuse(&ids[..first]);
     let tokens = ids[first - 1..].to_vec();
     let mut scores = Scores {
         logprobs: Vec::with_capacity(tokens.len() - 1),

@@ -1,6 +1,7 @@
-//! A session: the KV cache and the ids in it. A prompt that goes on where the cache ends costs only what is
-//! new.
+//! A session: the KV cache and the conversations whose ids are in it. A prompt that begins like one of them costs only
+//! what is new.
 
+use super::conversations::{Conversations, Reuse};
 use super::event::{Event, Generation, Scores};
 use super::generate;
 use super::options::{Cancel, GenerateOptions};
@@ -22,8 +23,8 @@ pub(super) struct Counters {
 /// tested without a model.
 pub struct Session<'a, F: Forward = Runner> {
     pub(super) forward: &'a mut F,
-    /// The ids in the KV cache.
-    pub(super) cached: &'a mut Vec<u32>,
+    /// What the KV cache holds.
+    pub(super) conversations: &'a mut Conversations<F::Sequence>,
     pub(super) tokenizer: Option<&'a Tokenizer>,
     /// Why there is no tokenizer.
     pub(super) no_tokenizer: &'a str,
@@ -71,7 +72,7 @@ impl<F: Forward> Session<'_, F> {
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> Result<Scores> {
         self.check(ids)?;
-        self.clear();
+        self.conversations.start_anew(self.forward);
         score::run(self, ids, 1, top, cancel, progress)
     }
 
@@ -95,9 +96,9 @@ impl<F: Forward> Session<'_, F> {
         score::run(self, ids, first, top, cancel, progress)
     }
 
-    /// The ids in the KV cache.
+    /// The ids in the KV cache, of the conversation that was gone on with last.
     pub fn cached(&self) -> &[u32] {
-        self.cached
+        self.conversations.current()
     }
 
     /// Tokens that the KV cache may hold.
@@ -110,10 +111,9 @@ impl<F: Forward> Session<'_, F> {
         self.forward
     }
 
-    /// Forgets what is in the KV cache.
+    /// Forgets everything in the KV cache. Files stay.
     pub fn clear(&mut self) {
-        let left = self.forward.rewind(0);
-        self.cached.truncate(left);
+        self.conversations.clear(self.forward);
     }
 
     pub(super) fn require_tokenizer(&self) -> Result<&Tokenizer> {
@@ -138,23 +138,34 @@ impl<F: Forward> Session<'_, F> {
         }
     }
 
-    /// Brings the cache to the longest prefix of `prompt` that it can keep, but never all of it: the logits
-    /// after the last token are wanted. Returns its length.
-    pub(super) fn reuse(&mut self, prompt: &[u32]) -> usize {
-        let common = self.cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        let wanted = common.min(prompt.len().saturating_sub(1));
-        if wanted < self.forward.position() {
-            let left = self.forward.rewind(wanted);
-            self.cached.truncate(left);
-        }
-        self.cached.len()
+    /// Brings the cache to the longest prefix of `prompt` that can be had, but never all of it: the logits
+    /// after the last token are wanted. Returns its length, and why it is no longer.
+    pub(super) fn reuse(&mut self, prompt: &[u32]) -> (usize, Reuse) {
+        let reuse = self.conversations.open(self.forward, prompt);
+        (self.conversations.current().len(), reuse)
+    }
+
+    /// [`Session::reuse`] for a prompt that is going to be answered, and its conversation gone on with.
+    pub(super) fn converse(&mut self, prompt: &[u32]) -> (usize, Reuse) {
+        let reuse = self.reuse(prompt);
+        let system_end = self.tokenizer.and_then(|tokenizer| system_end(tokenizer, prompt));
+        self.conversations.set_points(self.forward, prompt.len(), system_end);
+        reuse
     }
 
     /// After a failed call of the model: `known` are the ids that were in the cache or on their way in, and
     /// the model says how many it kept.
     pub(super) fn resync(&mut self, known: &[u32]) {
         let kept = self.forward.position().min(known.len());
-        self.cached.clear();
-        self.cached.extend_from_slice(&known[..kept]);
+        self.conversations.set(&known[..kept]);
     }
+}
+
+/// Where the turn after the system's opens, in a prompt that begins with one.
+fn system_end(tokenizer: &Tokenizer, prompt: &[u32]) -> Option<usize> {
+    let opener = tokenizer.control().turn_open;
+    let mut turns = (0..prompt.len()).filter(|&at| prompt[at] == opener);
+    let (first, second) = (turns.next()?, turns.next()?);
+    let beginning = &prompt[first + 1..second.min(first + 12)];
+    tokenizer.decode(beginning, false).starts_with("system\n").then_some(second)
 }

@@ -2,40 +2,117 @@
 
 use super::session::Counters;
 use super::*;
+use crate::model::Kept;
 use crate::sample::Sampling;
+use std::cell::Cell;
+use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 /// Fed ids to logits.
 type Next = Box<dyn Fn(&[u32], &mut [f32])>;
 
+/// What a [`Scripted`] keeps of a text: all ids, and how far it can go back, as windows have it.
+pub(super) struct Fed {
+    pub(super) ids: Vec<u32>,
+    points: Vec<usize>,
+    /// Ids that it can go back without a point.
+    memory: usize,
+    /// Ids of all texts there are.
+    held: Rc<Cell<u64>>,
+}
+
+impl Fed {
+    fn new(ids: Vec<u32>, points: Vec<usize>, memory: usize, held: Rc<Cell<u64>>) -> Self {
+        held.set(held.get() + ids.len() as u64);
+        Self { ids, points, memory, held }
+    }
+
+    fn push(&mut self, id: u32) {
+        self.ids.push(id);
+        self.held.set(self.held.get() + 1);
+    }
+}
+
+impl Clone for Fed {
+    fn clone(&self) -> Self {
+        Self::new(self.ids.clone(), self.points.clone(), self.memory, self.held.clone())
+    }
+}
+
+impl Drop for Fed {
+    fn drop(&mut self) {
+        self.held.set(self.held.get() - self.ids.len() as u64);
+    }
+}
+
+impl Kept for Fed {
+    fn position(&self) -> usize {
+        self.ids.len()
+    }
+    fn reachable(&self, len: usize) -> usize {
+        let len = len.min(self.ids.len());
+        if self.ids.len() - len <= self.memory {
+            return len;
+        }
+        self.points.iter().rev().copied().find(|&point| point <= len).unwrap_or(0)
+    }
+    fn rewind(&mut self, len: usize) -> usize {
+        let at = self.reachable(len);
+        self.held.set(self.held.get() - (self.ids.len() - at) as u64);
+        self.ids.truncate(at);
+        self.points.retain(|&point| point <= at);
+        at
+    }
+    fn points(&self) -> &[usize] {
+        &self.points
+    }
+    fn mark(&mut self, at: usize) {
+        self.points.push(at);
+        self.points.sort_unstable();
+        self.points.dedup();
+    }
+    fn unmark(&mut self, at: usize) {
+        self.points.retain(|&point| point != at);
+    }
+    fn own_bytes(&self) -> u64 {
+        self.ids.len() as u64
+    }
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&[u8::try_from(self.points.len()).unwrap()])?;
+        let points = self.points.iter().map(|&point| u32::try_from(point).unwrap());
+        points.chain(self.ids.iter().copied()).try_for_each(|word| out.write_all(&word.to_le_bytes()))
+    }
+}
+
 /// A model that says what a function of the fed ids tells it to.
-struct Scripted {
+pub(super) struct Scripted {
     vocabulary: usize,
     context: usize,
-    fed: Vec<u32>,
+    pub(super) text: Fed,
     logits: Vec<f32>,
     next: Next,
     /// Prefill passes have this many ids.
     chunk: usize,
-    /// How far back it can go, as a ring can.
-    memory: usize,
+    /// Ids that all texts may come to.
+    pub(super) room: u64,
     /// Decoding at this position fails.
     fails_at: Option<usize>,
     /// Ids fed by prefill so far.
-    prefilled: usize,
+    pub(super) prefilled: usize,
 }
 
 impl Scripted {
-    fn new(next: impl Fn(&[u32], &mut [f32]) + 'static) -> Self {
+    pub(super) fn new(next: impl Fn(&[u32], &mut [f32]) + 'static) -> Self {
         Self {
             vocabulary: 512,
             context: 64,
-            fed: Vec::new(),
+            text: Fed::new(Vec::new(), Vec::new(), usize::MAX, Rc::default()),
             logits: vec![0.0; 512],
             next: Box::new(next),
             chunk: 4,
-            memory: usize::MAX,
+            room: u64::MAX,
             fails_at: None,
             prefilled: 0,
         }
@@ -51,7 +128,7 @@ impl Scripted {
     }
 
     /// Noise that depends on every fed id.
-    fn noisy() -> Self {
+    pub(super) fn noisy() -> Self {
         Self::new(|fed, logits| {
             let seed = fed.iter().fold(7_u64, |h, &id| h.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ u64::from(id));
             let mut x = seed | 1;
@@ -66,17 +143,18 @@ impl Scripted {
     }
 
     fn speak(&mut self) -> &mut [f32] {
-        (self.next)(&self.fed, &mut self.logits);
+        (self.next)(&self.text.ids, &mut self.logits);
         &mut self.logits
     }
 }
 
 impl Forward for Scripted {
+    type Sequence = Fed;
     fn vocab_size(&self) -> usize {
         self.vocabulary
     }
     fn position(&self) -> usize {
-        self.fed.len()
+        self.text.ids.len()
     }
     fn max_context(&self) -> usize {
         self.context
@@ -86,13 +164,13 @@ impl Forward for Scripted {
         ids: &[u32],
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> Result<&mut [f32]> {
-        assert!(!ids.is_empty() && self.fed.len() + ids.len() <= self.context);
+        assert!(!ids.is_empty() && self.text.ids.len() + ids.len() <= self.context);
         let mut done = 0;
         for chunk in ids.chunks(self.chunk) {
             if progress(done).is_break() {
                 return Err(Error::Cancelled);
             }
-            self.fed.extend(chunk);
+            chunk.iter().for_each(|&id| self.text.push(id));
             self.prefilled += chunk.len();
             done += chunk.len();
         }
@@ -102,11 +180,11 @@ impl Forward for Scripted {
         Ok(self.speak())
     }
     fn decode(&mut self, id: u32) -> Result<&mut [f32]> {
-        assert!(self.fed.len() < self.context);
-        if self.fails_at == Some(self.fed.len()) {
+        assert!(self.text.ids.len() < self.context);
+        if self.fails_at == Some(self.text.ids.len()) {
             return Err(Error::damaged("packed_experts/layer_00.bin", "cut short"));
         }
-        self.fed.push(id);
+        self.text.push(id);
         Ok(self.speak())
     }
     fn prefill_each(
@@ -119,7 +197,7 @@ impl Forward for Scripted {
             if between().is_break() {
                 return Err(Error::Cancelled);
             }
-            self.fed.push(id);
+            self.text.push(id);
             self.speak();
             if each(i, &self.logits).is_break() {
                 return Err(Error::Cancelled);
@@ -128,10 +206,26 @@ impl Forward for Scripted {
         Ok(())
     }
     fn rewind(&mut self, len: usize) -> usize {
-        let back = self.fed.len().saturating_sub(len);
-        let left = if back <= self.memory { len.min(self.fed.len()) } else { 0 };
-        self.fed.truncate(left);
-        left
+        self.text.rewind(len)
+    }
+    fn sequence(&mut self) -> &mut Fed {
+        &mut self.text
+    }
+    fn blank(&self) -> Fed {
+        Fed::new(Vec::new(), Vec::new(), self.text.memory, self.text.held.clone())
+    }
+    fn excess(&self, rows: usize, extra: u64) -> u64 {
+        (self.text.held.get() + rows as u64).saturating_add(extra).saturating_sub(self.room)
+    }
+    fn read_sequence(&self, from: &mut dyn Read) -> Result<Fed> {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).map_err(Error::io("read", "memory"))?;
+        let (&points, words) = bytes.split_first().ok_or_else(|| Error::damaged("text", "is empty"))?;
+        let words = words.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()));
+        let words: Vec<u32> = words.collect();
+        let (points, ids) = words.split_at(points.into());
+        let points = points.iter().map(|&point| point as usize).collect();
+        Ok(Fed::new(ids.to_vec(), points, self.text.memory, self.text.held.clone()))
     }
 }
 
@@ -153,7 +247,7 @@ fn ids(text: &str) -> Vec<u32> {
 /// A scripted model with a cache that outlives sessions, as [`Engine`] has one.
 struct Bench {
     model: Scripted,
-    cached: Vec<u32>,
+    conversations: Conversations<Fed>,
     tokenizer: Option<&'static Tokenizer>,
 }
 
@@ -161,7 +255,7 @@ const STOP: [u32; 3] = [1, 106, 50];
 
 impl Bench {
     fn new(model: Scripted) -> Self {
-        Self { model, cached: Vec::new(), tokenizer: Some(tokenizer()) }
+        Self { model, conversations: Conversations::new(1, None), tokenizer: Some(tokenizer()) }
     }
 
     /// Answers a prompt of one id with `text`.
@@ -172,7 +266,7 @@ impl Bench {
     fn session(&mut self) -> Session<'_, Scripted> {
         Session {
             forward: &mut self.model,
-            cached: &mut self.cached,
+            conversations: &mut self.conversations,
             tokenizer: self.tokenizer,
             no_tokenizer: "none here",
             stop_ids: &STOP,
@@ -191,7 +285,7 @@ impl Bench {
             }
             ControlFlow::Continue(())
         });
-        assert_eq!(self.cached, self.model.fed);
+        assert_eq!(self.conversations.current(), self.model.text.ids);
         Ok((generation?, seen))
     }
 }
@@ -333,7 +427,8 @@ fn only_what_is_new_is_read() {
     assert_eq!((parted.cached_tokens, bench.model.prefilled), (10, 13));
 
     // A model that cannot go back so far starts over.
-    bench.model.memory = 2;
+    bench.model.text.memory = 2;
+    bench.model.text.points.clear();
     let (anew, _) = bench.run(&prompt[..4], &GenerateOptions { max_new: 1, ..greedy() }).unwrap();
     assert_eq!((anew.cached_tokens, bench.model.prefilled), (0, 17));
 }
@@ -398,7 +493,7 @@ fn cancelling_keeps_what_there_is() {
         })
         .unwrap();
     assert_eq!((generation.text.as_str(), generation.finish), ("abc", Finish::Cancelled));
-    assert_eq!(bench.cached, bench.model.fed);
+    assert_eq!(bench.conversations.current(), bench.model.text.ids);
 
     // By the sink, which then hears no more.
     let mut bench = Bench::saying("abcdefgh");
@@ -426,7 +521,7 @@ fn cancelling_keeps_what_there_is() {
         })
         .unwrap();
     assert_eq!((generation.token_ids.len(), generation.finish), (0, Finish::Cancelled));
-    assert_eq!(bench.cached, prompt[..8]);
+    assert_eq!(bench.conversations.current(), &prompt[..8]);
     let (generation, _) = bench.run(&prompt, &greedy()).unwrap();
     assert_eq!((generation.cached_tokens, generation.text.as_str()), (8, "a"));
 
@@ -443,7 +538,7 @@ fn a_failure_leaves_the_cache_known() {
     let mut bench = Bench::saying("abcdef");
     bench.model.fails_at = Some(3);
     assert!(matches!(bench.run(&[2], &greedy()), Err(Error::Damaged { .. })));
-    assert_eq!(bench.cached.len(), 3);
+    assert_eq!(bench.conversations.current().len(), 3);
     bench.model.fails_at = None;
     assert_eq!(bench.run(&[2], &greedy()).unwrap().0.text, "abcdef");
 }
@@ -528,7 +623,7 @@ fn scores_are_the_models_own() {
 
     let mut stop = |n| if n == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     assert!(matches!(bench.session().score(&[3, 2, 0], 0, &Cancel::new(), &mut stop), Err(Error::Cancelled)));
-    assert_eq!(bench.cached, bench.model.fed);
+    assert_eq!(bench.conversations.current(), bench.model.text.ids);
     let mut go_on = |_| ControlFlow::Continue(());
     assert!(bench.session().score(&[], 0, &Cancel::new(), &mut go_on).is_err());
     let long = bench.session().score(&[1; 65], 0, &Cancel::new(), &mut go_on);

@@ -2,16 +2,17 @@
 //! block's own rows, output projection, residual.
 //!
 //! A block's keys and values are kept in scratch, rounded to the cache's type, and stored in the cache only
-//! after all its rows have attended: a ring then needs no more rows than the window. What a query sees is summed in
+//! after all its rows have attended: a line then needs no more pages than the window. What a query sees is summed in
 //! blocks of positions at fixed borders, whichever of cache and scratch they are in, so the result has the same bits for
 //! every chunking.
 
 use super::config::{Config, LayerKind};
 use super::forward::Pass;
-use super::kv_cache::{KvCache, LayerKv, OwnKv};
+use super::kv::{Line, OwnKv, Sequence};
 use super::scratch::Scratch;
 use super::weights::AttentionWeights;
 use super::wide::{RopeRows, WideRows};
+use crate::Result;
 use fieldfare_kernels::{Attention, Kernels, KvSpan};
 use std::ops::Range;
 
@@ -36,15 +37,18 @@ pub(super) fn fill_rope(config: &Config, first: usize, rows: usize, tables: &mut
 }
 
 /// `x += rms(attention(rms(x)))` for the rows of the block, `block` of the pass; stores their keys and values.
+///
+/// # Errors
+/// The system has no memory for these.
 pub(super) fn attend(
     pass: &mut Pass<'_>,
     layer: usize,
     weights: &AttentionWeights,
-    cache: &mut KvCache,
+    sequence: &mut Sequence,
     block: &Range<usize>,
     s: &mut Scratch,
     w: &mut WideRows<'_>,
-) {
+) -> Result<()> {
     let (config, kernels, rows, eps) = (pass.config, pass.kernels, pass.rows, pass.config.rms_norm_eps);
     let hidden = config.hidden_size;
     let kind = config.layers[layer];
@@ -82,7 +86,7 @@ pub(super) fn attend(
     keep_own(kernels, rows, kv_heads, width, s);
     let window = config.window(kind);
     let seen = window.map_or(0, |window| (pass.first + 1).saturating_sub(window))..pass.first;
-    let spans = spans(cache.layer(layer), &s.own, seen, pass.first, rows, (kv_heads, width));
+    let spans = spans(sequence.layer(layer), &s.own, seen, pass.first, rows, (kv_heads, width));
     let attention = Attention {
         heads: config.num_attention_heads,
         kv_heads,
@@ -94,7 +98,7 @@ pub(super) fn attend(
     };
     let (q, attended) = (&s.q[..rows * q_len], &mut s.attended[..rows * q_len]);
     kernels.attend(pass.pool, &attention, q, &mut s.attend, attended);
-    cache.append(layer, pass.first, rows, &s.own);
+    sequence.append(layer, pass.first, rows, &s.own)?;
 
     pass.load(&s.attended, rows, q_len, &mut s.acts);
     pass.matmul(&weights.o_proj, &s.attended, &s.acts, &mut s.branch);
@@ -103,6 +107,7 @@ pub(super) fn attend(
     let branch = &s.branch;
     pass.each(x, hidden, |row, x| kernels.add(x, &branch[row * hidden..(row + 1) * hidden]));
     pass.probe(Some(layer), "post_attn_hidden", hidden, x);
+    Ok(())
 }
 
 /// Rounds the rows' keys and values to the cache's type, heads first.
@@ -119,7 +124,7 @@ fn keep_own(kernels: &Kernels, rows: usize, kv_heads: usize, width: usize, s: &m
 
 /// What the rows of a block see: for each KV head the positions `old` in the cache, then the block's own rows.
 fn spans<'a>(
-    cache: &'a LayerKv,
+    cache: &'a Line,
     own: &'a OwnKv,
     old: Range<usize>,
     first: usize,

@@ -3,7 +3,7 @@
 
 use super::config::Config;
 use super::forward::{AHEAD_ROWS, BLOCK_ROWS};
-use super::kv_cache::{KvCache, KvType};
+use super::kv::{KvCache, KvType};
 use super::options::{Precision, RunnerOptions};
 use super::scratch::Scratch;
 use super::wide::Shape;

@@ -5,7 +5,7 @@
 
 use super::attention;
 use super::config::Config;
-use super::kv_cache::KvCache;
+use super::kv::Sequence;
 use super::moe;
 use super::scratch::Scratch;
 use super::weights::{Matrix, Weights};
@@ -143,14 +143,14 @@ pub(super) fn blocks(rows: usize, block: usize) -> impl Iterator<Item = Range<us
 /// long passes before every expert too, and may end the pass.
 ///
 /// # Errors
-/// [`Error::Cancelled`] when `between` says so, and those of reading experts. Some layers' caches then hold
+/// [`Error::Cancelled`] when `between` says so, those of reading experts, no memory. Some layers' caches then hold
 /// rows that others lack: the caller must rewind.
 #[allow(clippy::too_many_arguments)] // the runner's parts, borrowed one by one
 pub(super) fn forward(
     pass: &mut Pass<'_>,
     weights: &Weights,
     ids: &[u32],
-    cache: &mut KvCache,
+    sequence: &mut Sequence,
     store: &mut ExpertStore,
     s: &mut Scratch,
     w: &mut WideRows<'_>,
@@ -178,7 +178,7 @@ pub(super) fn forward(
             }
             pass.turn_to(&block);
             pass.probe(Some(layer), "input", hidden, &w.x[block.start * hidden..]);
-            attention::attend(pass, layer, &layer_weights.attention, cache, &block, s, w);
+            attention::attend(pass, layer, &layer_weights.attention, sequence, &block, s, w)?;
             moe::route(pass, layer, &layer_weights.feed_forward, store, &block, s, w);
         }
         let part = moe::Part { layer, weights: &layer_weights.feed_forward, rows };

@@ -10,7 +10,7 @@ mod core_ahead;
 mod footprint;
 mod forward;
 mod head;
-mod kv_cache;
+mod kv;
 mod moe;
 mod options;
 mod prepared;
@@ -23,6 +23,7 @@ mod wide;
 
 pub use config::{Config, LayerKind};
 pub use footprint::Footprint;
+pub use kv::Sequence;
 pub use options::{DEFAULT_PASS_TOKENS, DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
 pub use prepared::{Prepared, kernels};
 pub use probe::Probe;
@@ -30,6 +31,7 @@ pub use reroute::RouteOverride;
 pub use runner::{Runner, RunnerStats};
 
 use crate::Result;
+use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 
 /// What the token loop needs from a model. `model::Runner` implements it; tests script it.
@@ -38,6 +40,8 @@ use std::ops::ControlFlow;
 /// vocabulary entry; the slice handed out is the model's own scratch and may be changed by the caller (masks,
 /// penalties) until the next call.
 pub trait Forward {
+    /// What it keeps of a text.
+    type Sequence: Kept;
     /// Number of logits.
     fn vocab_size(&self) -> usize;
     /// Ids in the KV cache: the position that the next id gets.
@@ -46,9 +50,8 @@ pub trait Forward {
     fn max_context(&self) -> usize;
     /// Feeds prompt ids in passes and returns the logits after the last one. `progress` gets the number of
     /// these ids done so far, at least once a layer and pass; `Break` ends with [`crate::Error::Cancelled`] and
-    /// leaves the cache as far as whole passes got, or empty where the one broken off had overwritten ring
-    /// rows that are needed to go on from there; ask [`Forward::position`]. The same holds after any other
-    /// error. `ids` must not be empty and must fit the context ([`crate::Error::ContextFull`] otherwise,
+    /// leaves the cache as far as whole passes got, or as far back as it has to go where there was no room for keeping
+    /// what the beginning of the pass sees; ask [`Forward::position`]. The same holds after any other error. `ids` must not be empty and must fit the context ([`crate::Error::ContextFull`] otherwise,
     /// before any work).
     fn prefill(
         &mut self,
@@ -65,7 +68,42 @@ pub trait Forward {
         between: &mut dyn FnMut() -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
     ) -> Result<()>;
-    /// Drops what was fed from position `len` on, or everything when the rings no longer hold what `len` needs.
-    /// Returns the position after it: `len` or 0.
+    /// Drops what was fed from position `len` on, and so much more that everything is held which a token there sees.
+    /// Returns the position after it.
     fn rewind(&mut self, len: usize) -> usize;
+    /// The text that is worked on. Another may be put in its place.
+    fn sequence(&mut self) -> &mut Self::Sequence;
+    /// An empty text.
+    fn blank(&self) -> Self::Sequence;
+    /// Bytes of kept texts, and of what this one keeps for going back, that are too many once `rows` more ids are fed and
+    /// other texts have grown by `extra` bytes. What is not given up in time is taken from this text's points.
+    fn excess(&self, rows: usize, extra: u64) -> u64;
+    /// What [`Kept::write`] wrote.
+    ///
+    /// # Errors
+    /// [`crate::Error::Damaged`] where it is of another model, or not whole.
+    fn read_sequence(&self, from: &mut dyn Read) -> Result<Self::Sequence>;
+}
+
+/// What a model keeps of a text: its keys and values. A clone shares memory with the original.
+pub trait Kept: Clone {
+    /// Number of ids.
+    fn position(&self) -> usize;
+    /// The largest position, at most `len`, from which the model can go on.
+    fn reachable(&self, len: usize) -> usize;
+    /// Drops what is behind [`Kept::reachable`] of `len`, and returns that.
+    fn rewind(&mut self, len: usize) -> usize;
+    /// Positions kept for going back, ascending.
+    fn points(&self) -> &[usize];
+    /// Keeps what is needed to go back to `at`, which may lie ahead.
+    fn mark(&mut self, at: usize);
+    /// Keeps it no more.
+    fn unmark(&mut self, at: usize);
+    /// Bytes that dropping it would free.
+    fn own_bytes(&self) -> u64;
+    /// Writes everything.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn write(&self, out: &mut dyn Write) -> io::Result<()>;
 }

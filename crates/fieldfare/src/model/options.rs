@@ -91,9 +91,13 @@ impl RunnerOptions {
 pub struct Memory {
     /// Expert slots of all layers together.
     pub slots: usize,
-    /// Bytes that KV cache, passes over a prompt and slots share: slots are given up as the cache grows, and for the time
+    /// Bytes that KV caches, passes over a prompt and slots share: slots are given up as the cache grows, and for the time
     /// of a pass. `None` keeps them all.
     pub shared_bytes: Option<u64>,
+    /// Slots of all layers that what is kept of other texts, or for going back, must leave; where slots give way.
+    pub floor_slots: usize,
+    /// Bytes of it at most where slots do not give way.
+    pub kept_bytes: u64,
     /// Tokens of a pass at most.
     pub pass_tokens: usize,
     /// Whether the resident weights are copied into memory of their own, or stay mapped.

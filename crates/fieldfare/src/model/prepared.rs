@@ -5,7 +5,7 @@
 
 use super::config::Config;
 use super::footprint;
-use super::kv_cache::{KvCache, KvType};
+use super::kv::{KvCache, KvType};
 use super::options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
 use super::runner::Runner;
 use super::scratch::Scratch;
@@ -94,8 +94,16 @@ impl Prepared {
         let slots = self.options.slots_per_layer.unwrap_or_else(|| DEFAULT_SLOTS.min(experts));
         let slots = slots.saturating_mul(self.config.layers.len());
         let pass_tokens = self.options.prefill_chunk_tokens;
-        let (shared_bytes, reads) = (None, Reads::Direct);
-        Memory { slots, shared_bytes, pass_tokens, copy_core: false, read_core_ahead: false, reads }
+        Memory {
+            slots,
+            shared_bytes: None,
+            floor_slots: slots,
+            kept_bytes: 0,
+            pass_tokens,
+            copy_core: false,
+            read_core_ahead: false,
+            reads: Reads::Direct,
+        }
     }
 
     /// Makes the slots.

@@ -4,18 +4,19 @@ use super::config::Config;
 use super::core_ahead::CoreAhead;
 use super::footprint;
 use super::forward::{Pass, forward};
-use super::kv_cache::KvCache;
+use super::kv::{KvCache, Sequence};
 use super::options::{Memory, RunnerOptions};
 use super::prepared::Prepared;
 use super::scratch::{HEAD_ROWS, Scratch};
 use super::weights::Weights;
 use super::wide::{Shape, Wide};
-use super::{Forward, Probe, RouteOverride, head};
+use super::{Forward, Kept, Probe, RouteOverride, head};
 use crate::format::ModelDir;
 use crate::store::{ExpertStore, Reads};
 use crate::{Error, Result};
 use fieldfare_kernels::{Kernels, Planes, Pool};
 use std::borrow::Borrow;
+use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ pub struct RunnerStats {
     pub prefill_tokens: u64,
     /// Generated tokens fed.
     pub decode_tokens: u64,
-    /// Bytes of keys and values taken so far.
+    /// Bytes of keys and values, those of texts that are kept included.
     pub kv_bytes: usize,
     /// Bytes of all slots, touched or not.
     pub slot_bytes: usize,
@@ -75,6 +76,8 @@ pub struct Runner {
     pool: Pool,
     planes: Option<Planes>,
     cache: KvCache,
+    /// The text that is worked on.
+    sequence: Sequence,
     store: ExpertStore,
     scratch: Scratch,
     /// How large the buffers of a pass are.
@@ -86,9 +89,7 @@ pub struct Runner {
     probe: Option<Box<dyn Probe>>,
     reroute: Option<Box<dyn RouteOverride>>,
     max_context: usize,
-    /// Bytes that the cache and the slots may take together, where slots give way.
-    shared_bytes: Option<u64>,
-    position: usize,
+    memory: Memory,
     stats: RunnerStats,
 }
 
@@ -117,14 +118,14 @@ impl Runner {
             weights,
             kernels,
             pool,
+            sequence: cache.sequence(),
             cache,
             store,
             scratch,
             probe: None,
             reroute: None,
             max_context: options.max_context,
-            shared_bytes: memory.shared_bytes,
-            position: 0,
+            memory: *memory,
             stats: RunnerStats::default(),
         })
     }
@@ -157,7 +158,7 @@ impl Runner {
             misses: store.misses,
             bytes_read: store.bytes_read,
             read_time: store.read_time,
-            kv_bytes: self.cache.bytes(),
+            kv_bytes: usize::try_from(self.cache.bytes()).unwrap_or(usize::MAX),
             slot_bytes: self.store.slot_bytes(),
             scratch_bytes: self.scratch.bytes() + self.one.bytes(),
             slots: self.store.slots(),
@@ -181,13 +182,39 @@ impl Runner {
     /// Gives up the slots whose memory the cache is about to need for `rows` more positions, and their pass while it
     /// lasts; takes those again that nothing needs any more.
     fn make_room(&mut self, rows: usize, pass_bytes: u64) {
-        let Some(shared) = self.shared_bytes else { return };
-        let cache = self.cache.bytes_for(self.position + rows).max(self.cache.bytes() as u64);
-        let left = shared.saturating_sub(cache).saturating_sub(pass_bytes);
+        let end = self.sequence.position() + rows;
+        // Whoever keeps other texts has been asked to let go of some; what is left to give up is going back.
+        while self.excess_at(end, pass_bytes, 0) > 0
+            && let Some(&point) = self.sequence.points().first()
+        {
+            self.sequence.unmark(point);
+        }
+        let Some(shared) = self.memory.shared_bytes else { return };
+        let left = shared.saturating_sub(self.sequence.held_at(end)).saturating_sub(pass_bytes);
         let slots = usize::try_from(left / self.dir.manifest().expert_stride.max(1)).unwrap_or(usize::MAX);
         // One token after the other needs a slot in every layer; a pass over many has buffers of its own.
         let least = if pass_bytes > 0 { 0 } else { self.config.layers.len() };
         self.store.resize(slots.max(least));
+    }
+
+    /// Bytes of what is kept of other texts, and for going back in this one, that are too many once it has
+    /// grown to `end` and others by `extra`.
+    fn excess_at(&self, end: usize, pass_bytes: u64, extra: u64) -> u64 {
+        let held = self.sequence.held_at(end).saturating_add(extra);
+        match self.memory.shared_bytes {
+            Some(shared) => {
+                let floor =
+                    (self.memory.floor_slots as u64).saturating_mul(self.dir.manifest().expert_stride);
+                held.saturating_add(pass_bytes.max(floor)).saturating_sub(shared)
+            }
+            None => held.saturating_sub(self.cache.bytes_for(end)).saturating_sub(self.memory.kept_bytes),
+        }
+    }
+
+    /// Bytes that a pass over so many rows takes while it lasts.
+    fn pass_bytes(&self, rows: usize) -> u64 {
+        let (stride, experts) = (self.dir.manifest().expert_stride, self.config.num_experts);
+        footprint::pass_bytes(self.wide, rows, stride, experts)
     }
 
     /// Refuses what must not start: no ids, ids beyond the vocabulary, more than the context holds.
@@ -195,8 +222,8 @@ impl Runner {
         if ids.is_empty() {
             return Err(Error::bad("prompt", "has no tokens"));
         }
-        if ids.len() > self.max_context - self.position {
-            let prompt = self.position.saturating_add(ids.len());
+        if ids.len() > self.max_context - self.position() {
+            let prompt = self.position().saturating_add(ids.len());
             return Err(Error::ContextFull { prompt, context: self.max_context });
         }
         let vocab = self.config.vocab_size;
@@ -219,10 +246,22 @@ impl Runner {
             self.make_room(1, 0);
             return self.run(ids, which, None, between, each);
         }
-        let (stride, experts) = (self.dir.manifest().expert_stride, self.config.num_experts);
-        self.make_room(ids.len(), footprint::pass_bytes(self.wide, ids.len(), stride, experts));
+        let (start, bytes) = (self.sequence.position(), self.pass_bytes(ids.len()));
+        // A pass that is broken off should not cost what was there before it, where there is room for both windows.
+        let mut held = start > 0 && !self.sequence.points().contains(&start);
+        if held {
+            self.sequence.mark(start);
+            if self.excess_at(start + ids.len(), bytes, 0) > 0 {
+                self.sequence.unmark(start);
+                held = false;
+            }
+        }
+        self.make_room(ids.len(), bytes);
         let result = self.run_wide(ids, which, between, each);
         self.store.close_transit();
+        if held {
+            self.sequence.unmark(start);
+        }
         self.make_room(0, 0);
         result
     }
@@ -251,6 +290,7 @@ impl Runner {
         between: &mut dyn FnMut(usize) -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]) -> ControlFlow<()>,
     ) -> Result<()> {
+        let start = self.sequence.position();
         let mut pass = Pass {
             config: &self.config,
             resident: self.dir.resident().bytes(),
@@ -259,19 +299,19 @@ impl Runner {
             planes: self.planes,
             probe: self.probe.as_deref_mut(),
             reroute: self.reroute.as_deref_mut(),
-            start: self.position,
-            first: self.position,
+            start,
+            first: start,
             rows: ids.len(),
         };
-        let (cache, store, scratch) = (&mut self.cache, &mut self.store, &mut self.scratch);
+        let (sequence, store, scratch) = (&mut self.sequence, &mut self.store, &mut self.scratch);
         let mut own = wide;
         let mut wide = own.as_mut().unwrap_or(&mut self.one).rows();
-        let done = forward(&mut pass, &self.weights, ids, cache, store, scratch, &mut wide, between);
+        let done = forward(&mut pass, &self.weights, ids, sequence, store, scratch, &mut wide, between);
         if let Err(error) = done {
-            self.position = self.cache.rewind(self.position);
+            self.sequence.rewind(start);
             return Err(error);
         }
-        self.position += ids.len();
+        self.sequence.advance(start + ids.len());
         let rows = match which {
             Rows::None => return Ok(()),
             Rows::Last => ids.len() - 1..ids.len(),
@@ -287,7 +327,7 @@ impl Runner {
             head::logits(&mut pass, &self.weights.head, &block, wide.x, &mut self.scratch);
             // No input makes a whole model compute such numbers, and every answer to them would be nonsense.
             if !self.scratch.logits[..needed].iter().all(|logit| logit.is_finite()) {
-                self.position = self.cache.rewind(self.position - ids.len());
+                self.sequence.rewind(start);
                 return Err(Error::damaged(WEIGHT_FILES, "the model computed logits that are no numbers"));
             }
             for (row, logits) in block.clone().zip(self.scratch.logits.chunks_exact(self.config.vocab_size)) {
@@ -309,13 +349,49 @@ enum Rows {
     All,
 }
 
+impl Kept for Sequence {
+    fn position(&self) -> usize {
+        Self::position(self)
+    }
+
+    fn reachable(&self, len: usize) -> usize {
+        Self::reachable(self, len)
+    }
+
+    fn rewind(&mut self, len: usize) -> usize {
+        Self::rewind(self, len)
+    }
+
+    fn points(&self) -> &[usize] {
+        Self::points(self)
+    }
+
+    fn mark(&mut self, at: usize) {
+        Self::mark(self, at);
+    }
+
+    fn unmark(&mut self, at: usize) {
+        Self::unmark(self, at);
+    }
+
+    fn own_bytes(&self) -> u64 {
+        Self::own_bytes(self)
+    }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        Self::write(self, out)
+    }
+}
+
 impl Forward for Runner {
+    type Sequence = Sequence;
+
     fn vocab_size(&self) -> usize {
         self.config.vocab_size
     }
 
     fn position(&self) -> usize {
-        self.position
+        self.sequence.position()
     }
 
     fn max_context(&self) -> usize {
@@ -375,7 +451,26 @@ impl Forward for Runner {
     }
 
     fn rewind(&mut self, len: usize) -> usize {
-        self.position = self.cache.rewind(len.min(self.position));
-        self.position
+        let at = self.sequence.rewind(len);
+        // What it held is the slots' again.
+        self.make_room(0, 0);
+        at
+    }
+
+    fn sequence(&mut self) -> &mut Sequence {
+        &mut self.sequence
+    }
+
+    fn blank(&self) -> Sequence {
+        self.cache.sequence()
+    }
+
+    fn excess(&self, rows: usize, extra: u64) -> u64 {
+        let end = self.max_context.min(self.sequence.position().saturating_add(rows));
+        self.excess_at(end, self.pass_bytes(rows.min(self.pass_tokens)), extra)
+    }
+
+    fn read_sequence(&self, from: &mut dyn Read) -> Result<Sequence> {
+        self.cache.read(from)
     }
 }

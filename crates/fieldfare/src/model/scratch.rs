@@ -4,7 +4,7 @@
 //! Buffers are row-major, one row a token of the block.
 
 use super::config::Config;
-use super::kv_cache::{KvType, OwnKv};
+use super::kv::{KvType, OwnKv};
 use fieldfare_kernels::{Acts, AttendScratch, GROUP, Planes};
 
 /// Rows of logits that [`super::Forward::prefill_each`] computes at once: the table is read once for all of

@@ -11,13 +11,14 @@ use memmap2::{MmapMut, MmapOptions};
 /// Smaller buffers come from the allocator: they are cheap to keep.
 const SMALL: usize = 64 << 10;
 
-/// Zeroed bytes of a fixed number.
+/// Zeroed bytes of a fixed number, aligned for words of 8 bytes.
 #[derive(Debug)]
 pub struct Buffer(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Small(Vec<u8>),
+    /// Words, and the number of bytes.
+    Small(Vec<u64>, usize),
     Large(MmapMut),
 }
 
@@ -28,7 +29,7 @@ impl Buffer {
     /// The system has no such memory.
     pub fn new(len: usize) -> io::Result<Self> {
         if len < SMALL {
-            return Ok(Self(Kind::Small(vec![0; len])));
+            return Ok(Self(Kind::Small(vec![0; len.div_ceil(8)], len)));
         }
         Ok(Self(Kind::Large(MmapOptions::new().len(len).map_anon()?)))
     }
@@ -39,7 +40,7 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Kind::Small(bytes) => bytes,
+            Kind::Small(words, len) => &bytemuck::cast_slice(words)[..*len],
             Kind::Large(map) => map,
         }
     }
@@ -48,7 +49,7 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
-            Kind::Small(bytes) => bytes,
+            Kind::Small(words, len) => &mut bytemuck::cast_slice_mut(words)[..*len],
             Kind::Large(map) => map,
         }
     }
@@ -65,6 +66,7 @@ mod tests {
             assert!(buffer.len() == len && buffer.iter().all(|b| *b == 0));
             buffer.fill(7);
             assert!(buffer.iter().all(|b| *b == 7));
+            assert_eq!(buffer.as_ptr().addr() % 8, 0);
         }
     }
 }

@@ -73,8 +73,16 @@ fn slots_given_up_to_a_growing_cache() {
         let pass_tokens = 50;
         let shared_bytes = Some(shared);
         // Read ahead where it is mapped.
-        let memory =
-            Memory { slots, shared_bytes, pass_tokens, copy_core: core, read_core_ahead: !core, reads };
+        let memory = Memory {
+            slots,
+            shared_bytes,
+            floor_slots: layers,
+            kept_bytes: 0,
+            pass_tokens,
+            copy_core: core,
+            read_core_ahead: !core,
+            reads,
+        };
         let mut runner = prepared.run(memory).unwrap();
         assert_eq!(runner.stats().slots, slots);
         assert_same(
