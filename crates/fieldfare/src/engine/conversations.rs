@@ -396,3 +396,6 @@ fn trace(ids: &[u32]) -> Vec<u64> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,11 @@ impl Fed {
         Self { ids, points, memory, held }
     }
 
+    /// An empty one that can go back so far.
+    pub(super) fn with_memory(&self, memory: usize) -> Self {
+        Self::new(Vec::new(), Vec::new(), memory, self.held.clone())
+    }
+
     fn push(&mut self, id: u32) {
         self.ids.push(id);
         self.held.set(self.held.get() + 1);
@@ -89,7 +94,7 @@ impl Kept for Fed {
 /// A model that says what a function of the fed ids tells it to.
 pub(super) struct Scripted {
     vocabulary: usize,
-    context: usize,
+    pub(super) context: usize,
     pub(super) text: Fed,
     logits: Vec<f32>,
     next: Next,

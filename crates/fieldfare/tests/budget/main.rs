@@ -3,14 +3,25 @@
 
 #[path = "../engine/fixture.rs"]
 mod fixture;
+#[path = "../engine/rig.rs"]
+mod rig;
+mod talks;
 
 use fieldfare::engine::{Core, EngineOptions, GenerateOptions, MemoryBudget};
 use fieldfare::format::Layout;
 use fieldfare::store::Reads;
 use fixture::{Fixture, exact, generate, greedy, ids};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Keeps the tests of this program apart.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn any_memory_budget_and_way_of_reading_gives_the_same() {
+    let _alone = alone();
     let prompt = &ids("prompt_ids")[..40];
     let options = GenerateOptions { stop_ids: Some(Vec::new()), ..greedy(24) };
     for layout in [Layout::Tiled, Layout::V1] {

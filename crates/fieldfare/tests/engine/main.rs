@@ -1,6 +1,8 @@
 //! The engine on the installed fixture checkpoint: the reference's numbers, whole conversations, the lock.
 
 mod fixture;
+mod rig;
+mod talks;
 
 use fieldfare::Error;
 use fieldfare::chat::{self, Message, RenderOptions};
