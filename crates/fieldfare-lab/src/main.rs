@@ -9,6 +9,7 @@ mod evaluate;
 mod hub;
 mod routing;
 mod synth;
+mod talks;
 mod tokenizer;
 mod trace;
 
@@ -39,6 +40,8 @@ enum Command {
     PlainCopy(hub::CopyOptions),
     /// Serve a checkpoint on the loopback interface as a model hub does.
     Hub(hub::HubOptions),
+    /// Hold several conversations in turns and say what each turn read again.
+    Talks(talks::Options),
     /// Measure loading, memory and speed of a tokenizer.
     Tokenizer(tokenizer::Options),
 }
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::SparseSource(options) => hub::sparse(&options).map(|()| true),
         Command::PlainCopy(options) => hub::copy(&options).map(|()| true),
         Command::Hub(options) => hub::serve(&options).map(|()| true),
+        Command::Talks(options) => talks::run(&options).map(|()| true),
         Command::Tokenizer(options) => tokenizer::run(&options),
     };
     match done {

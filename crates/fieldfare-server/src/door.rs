@@ -8,7 +8,7 @@
 use crate::metrics::Metrics;
 use crate::wire::error::ApiError;
 use fieldfare::chat::ParsedCall;
-use fieldfare::engine::{Cancel, Engine, Event, Finish, GenerateOptions, Generation};
+use fieldfare::engine::{Cancel, Engine, Event, Finish, GenerateOptions, Generation, KeptConversations};
 use fieldfare::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -40,11 +40,19 @@ pub trait Model: Send + 'static {
     /// Forgets everything that a call left behind.
     fn forget(&mut self);
 
-    /// Readings of the expert store.
+    /// Readings of the expert store and of what is kept.
     fn readings(&self) -> Readings;
+
+    /// Lines for the log, each once.
+    fn notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// No more calls will come.
+    fn close(&mut self) {}
 }
 
-/// What the expert store did since the model was opened.
+/// What the expert store did since the model was opened, and what is kept of conversations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Readings {
     /// Experts found in a slot.
@@ -55,6 +63,12 @@ pub struct Readings {
     pub bytes_read: u64,
     /// Time in reads.
     pub read_seconds: f64,
+    /// Bytes of keys and values, all conversations together.
+    pub kv_bytes: u64,
+    /// Expert slots of all layers now.
+    pub slots: usize,
+    /// Conversations.
+    pub conversations: KeptConversations,
 }
 
 impl Model for Engine {
@@ -79,7 +93,18 @@ impl Model for Engine {
             misses: stats.misses,
             bytes_read: stats.bytes_read,
             read_seconds: stats.read_time.as_secs_f64(),
+            kv_bytes: stats.kv_bytes as u64,
+            slots: stats.slots,
+            conversations: self.kept_conversations(),
         }
+    }
+
+    fn notes(&mut self) -> Vec<String> {
+        self.conversation_notes()
+    }
+
+    fn close(&mut self) {
+        self.save_conversations();
     }
 }
 
@@ -335,6 +360,7 @@ impl Drop for Answer {
 
 /// The engine's thread.
 fn work(mut model: impl Model, inner: &Inner, runtime: &tokio::runtime::Handle) {
+    inner.metrics.store(model.readings());
     while let Some(job) = next(inner) {
         inner.metrics.queue_wait.observe(job.since.elapsed().as_secs_f64());
         let result = catch_unwind(AssertUnwindSafe(|| run(&mut model, &job, inner, runtime)));
@@ -361,8 +387,14 @@ fn work(mut model: impl Model, inner: &Inner, runtime: &tokio::runtime::Handle) 
             }
         };
         inner.metrics.store(model.readings());
+        model.notes().iter().for_each(|note| inner.metrics.log(note));
         send(&job, runtime, last);
     }
+    // What a panic left half-done is not worth more than the end.
+    if catch_unwind(AssertUnwindSafe(|| model.close())).is_err() {
+        inner.metrics.log("internal error: the conversations could not be kept");
+    }
+    model.notes().iter().for_each(|note| inner.metrics.log(note));
 }
 
 fn next(inner: &Inner) -> Option<Job> {

@@ -1,7 +1,7 @@
 //! Counters of the server, as Prometheus reads them. Label sets are small and closed; no text of anybody's is in them.
 
 use crate::door::{Outcome, Readings};
-use fieldfare::engine::{Finish, Generation};
+use fieldfare::engine::{Finish, Generation, Reuse};
 use fieldfare::sys::memory;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,6 +90,8 @@ pub(crate) struct Metrics {
     pub(crate) first_token: Histogram,
     /// From the request to the end.
     duration: Histogram,
+    /// By what of a prompt was at hand.
+    reuse: [Counter; Reuse::ALL.len()],
     prompt_tokens: Counter,
     cached_tokens: Counter,
     made_tokens: Counter,
@@ -116,6 +118,7 @@ impl Metrics {
             queue_wait: Histogram::default(),
             first_token: Histogram::default(),
             duration: Histogram::default(),
+            reuse: Default::default(),
             prompt_tokens: Counter::default(),
             cached_tokens: Counter::default(),
             made_tokens: Counter::default(),
@@ -148,6 +151,9 @@ impl Metrics {
         let generation = &outcome.generation;
         let micros = |seconds: f64| (seconds.max(0.0) * 1e6) as u64;
         self.duration.observe(since.elapsed().as_secs_f64());
+        for (count, _) in self.reuse.iter().zip(Reuse::ALL).filter(|(_, reuse)| *reuse == generation.reuse) {
+            count.add(1);
+        }
         self.prompt_tokens.add(generation.prompt_tokens as u64);
         self.cached_tokens.add(generation.cached_tokens as u64);
         self.made_tokens.add(generation.token_ids.len() as u64);
@@ -216,6 +222,31 @@ impl Metrics {
         for (name, help, value) in counts {
             one(&mut out, name, "counter", help, &format!(" {value}"));
         }
+        let _ = write!(
+            out,
+            "# HELP fieldfare_prompts_total Prompts by what of them was kept, or why not more.\n# TYPE fieldfare_prompts_total counter\n"
+        );
+        for (count, reuse) in self.reuse.iter().zip(Reuse::ALL) {
+            let _ = writeln!(out, "fieldfare_prompts_total{{reuse=\"{}\"}} {}", reuse.name(), count.get());
+        }
+        let kept = readings.conversations;
+        one(
+            &mut out,
+            "conversations_evicted_total",
+            "counter",
+            "Conversations that gave way in memory.",
+            &format!(" {}", kept.evicted),
+        );
+        let gauges = [
+            ("conversations", "Conversations in memory.", kept.in_memory as f64),
+            ("conversation_files", "Conversations in files.", kept.on_disk as f64),
+            ("conversation_file_bytes", "Bytes of these files.", kept.disk_bytes as f64),
+            ("kv_cache_bytes", "Bytes of keys and values of all conversations.", readings.kv_bytes as f64),
+            ("expert_slots", "Slots of all layers for experts.", readings.slots as f64),
+        ];
+        for (name, help, value) in gauges {
+            gauge(&mut out, name, help, value);
+        }
         if let Some(resident) = memory::process().rss {
             gauge(&mut out, "resident_memory_bytes", "Memory of the process.", resident as f64);
         }
@@ -257,7 +288,8 @@ fn summary(generation: &Generation, since: &Instant) -> String {
     let (prompt, cached, made) =
         (generation.prompt_tokens, generation.cached_tokens, generation.token_ids.len());
     let seconds = since.elapsed().as_secs_f64();
-    format!("answered: {prompt} prompt tokens ({cached} cached), {made} new, {why}, {seconds:.2} s")
+    let reuse = generation.reuse.name();
+    format!("answered: {prompt} prompt tokens ({cached} cached, {reuse}), {made} new, {why}, {seconds:.2} s")
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The options of `fieldfare serve`.
 
-use super::values::{integer, memory, number};
+use super::values::{bytes, integer, memory, number};
 use super::{ModelArgs, TuningArgs};
 use clap::Args;
 use fieldfare::engine::MemoryBudget;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// `fieldfare serve`.
 #[derive(Debug, Args)]
@@ -59,6 +60,19 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Engine", allow_hyphen_values = true,
         value_parser = memory)]
     pub memory: MemoryBudget,
+    /// Conversations to keep, the one that is answered included. They take from the memory budget and give way when it is
+    /// needed, the least recently used first
+    #[arg(long, value_name = "N", default_value_t = 16, help_heading = "Engine", allow_negative_numbers = true,
+        value_parser = integer::<1, 256>)]
+    pub conversations: usize,
+    /// Folder for conversations that have to give way, and for all of them at the end: what is read there need not be
+    /// computed again, also by the next start [default: none; they are dropped]
+    #[arg(long, value_name = "DIR", help_heading = "Engine")]
+    pub prompt_cache_dir: Option<PathBuf>,
+    /// Bytes that the files there may take, the least recently used removed first
+    #[arg(long, value_name = "SIZE", default_value = "8GiB", help_heading = "Engine", allow_hyphen_values = true,
+        value_parser = bytes)]
+    pub prompt_cache_bytes: u64,
     /// Threads that compute [default: as the processor suggests]
     #[arg(long, value_name = "N", help_heading = "Engine", allow_negative_numbers = true,
         value_parser = integer::<1, 1024>)]

@@ -28,6 +28,11 @@ pub(super) fn memory(text: &str) -> Result<MemoryBudget, String> {
     size::parse(text).map(MemoryBudget::Bytes)
 }
 
+/// A size.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    size::parse(text)
+}
+
 pub(super) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("not a whole number from 0 to {}", u64::MAX))
 }

@@ -29,15 +29,20 @@ use std::time::Duration;
 /// # Errors
 /// No model, a damaged one, one in use.
 pub fn open(model: &ModelArgs, args: &EngineArgs, show: &OutputArgs) -> Outcome<Engine> {
-    open_at(&locate::model(model.model.as_deref(), show.quiet)?, args, show)
+    open_at(&locate::model(model.model.as_deref(), show.quiet)?, args, show, 0)
 }
 
-/// Opens the model in this directory and says where the memory goes.
+/// Opens the model in this directory, for so many conversations (0 for a single answer), and says where the memory goes.
 ///
 /// # Errors
 /// A damaged one, one in use.
-pub fn open_at(directory: &Path, args: &EngineArgs, show: &OutputArgs) -> Outcome<Engine> {
-    let engine = Engine::open(directory, engine_options(args))?;
+pub fn open_at(
+    directory: &Path,
+    args: &EngineArgs,
+    show: &OutputArgs,
+    conversations: usize,
+) -> Outcome<Engine> {
+    let engine = Engine::open(directory, EngineOptions { conversations, ..engine_options(args) })?;
     if !show.quiet {
         report::statistics(&engine.plan().to_string());
     }

@@ -71,6 +71,9 @@ fn open(args: &ServeArgs, directory: &Path) -> Outcome<Engine> {
         max_context,
         memory: args.memory,
         threads: args.threads,
+        conversations: args.conversations,
+        prompt_cache_dir: args.prompt_cache_dir.clone(),
+        prompt_cache_bytes: args.prompt_cache_bytes,
         ..answer::tuned(&args.tuning)
     };
     if let Some(context) = args.max_context {

@@ -68,7 +68,7 @@ fn mode(starts_in_reasoning: bool) -> OutputMode {
 
 fn one_answer(args: &ChatArgs, directory: &Path, messages: &[Message]) -> Outcome {
     interrupt::listen();
-    let mut engine = answer::open_at(directory, &args.engine, &args.output)?;
+    let mut engine = answer::open_at(directory, &args.engine, &args.output, 0)?;
     let tokenizer = engine.tokenizer()?.clone();
     let prompt = chat::prompt(messages, &[], &render_options(args), &tokenizer)?;
     let options = answer::generate_options(&args.sampling, mode(prompt.starts_in_reasoning));
@@ -79,7 +79,7 @@ fn one_answer(args: &ChatArgs, directory: &Path, messages: &[Message]) -> Outcom
 fn talk(args: &ChatArgs, directory: &Path) -> Outcome {
     let lines = editor::TerminalLines::open(!args.no_history)?;
     interrupt::listen();
-    let mut engine = answer::open_at(directory, &args.engine, &args.output)?;
+    let mut engine = answer::open_at(directory, &args.engine, &args.output, 1)?;
     let tokenizer = engine.tokenizer()?.clone();
     if !args.output.quiet {
         if fieldfare_demo::is_demo(directory) {
