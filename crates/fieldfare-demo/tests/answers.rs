@@ -39,6 +39,8 @@ struct Talker {
     think: bool,
     /// What the KV cache holds, by the rule that it keeps what was read and written.
     held: Vec<u32>,
+    /// Length of the last prompt.
+    asked: usize,
     _locks: TempDir,
 }
 
@@ -48,7 +50,7 @@ impl Talker {
         let runtime_dir = Some(locks.path().to_path_buf());
         let engine = Engine::open(&model(), EngineOptions { runtime_dir, ..options }).unwrap();
         let tokenizer = Arc::clone(engine.tokenizer().unwrap());
-        Self { engine, tokenizer, tools: Vec::new(), think: false, held: Vec::new(), _locks: locks }
+        Self { engine, tokenizer, tools: Vec::new(), think: false, held: Vec::new(), asked: 0, _locks: locks }
     }
 
     fn with_tools(tools: &Value) -> Self {
@@ -63,13 +65,27 @@ impl Talker {
         let generation = generate(&mut self.engine.session(), &prompt.ids, mode);
         // Nothing is read twice while the windows hold it, and of a prompt at least its last token is read.
         if self.held.len() <= WINDOW {
-            let same = self.held.iter().zip(&prompt.ids).take_while(|(held, id)| held == id).count();
+            let same = common(&self.held, &prompt.ids);
             assert_eq!(generation.cached_tokens, same.min(prompt.ids.len() - 1));
         }
+        // Beyond that, what is known is known up to the last answer's place, less a few.
+        let common = common(&self.held, &prompt.ids);
+        let turn = common + 8 >= self.asked;
+        assert!(
+            !turn || generation.cached_tokens + 8 >= self.asked,
+            "{} of {common}",
+            generation.cached_tokens
+        );
+        self.asked = prompt.ids.len();
         assert_eq!(generation.prompt_tokens, prompt.ids.len());
         self.held = [&prompt.ids[..], &generation.token_ids].concat();
         generation
     }
+}
+
+/// How many ids two texts begin with in common.
+fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// Greedily; what is told on the way must be what is told at the end.

@@ -41,13 +41,13 @@ impl Server {
     }
 
     pub(crate) fn with(options: Options, context: usize) -> Self {
+        Self::with_engine(options, EngineOptions { max_context: context, ..EngineOptions::default() })
+    }
+
+    pub(crate) fn with_engine(options: Options, engine: EngineOptions) -> Self {
         let locks = tempfile::tempdir().unwrap();
-        let engine_options = EngineOptions {
-            max_context: context,
-            threads: Some(1),
-            runtime_dir: Some(locks.path().to_path_buf()),
-            ..EngineOptions::default()
-        };
+        let engine_options =
+            EngineOptions { threads: Some(1), runtime_dir: Some(locks.path().to_path_buf()), ..engine };
         let engine = Engine::open(&model(), engine_options).unwrap();
         let facts = Facts::of(&engine).unwrap();
         let mut ends = engine.stop_ids().to_vec();

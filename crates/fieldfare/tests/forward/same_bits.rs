@@ -232,3 +232,22 @@ fn cancelling_keeps_whole_chunks() {
     assert!(matches!(result, Err(Error::Cancelled)));
     assert_eq!((rows, runner.position()), (10, 10));
 }
+
+#[test]
+fn a_pass_broken_off_past_the_window_costs_only_itself_where_there_is_room() {
+    let ids = Reference::load().all_ids();
+    let options = RunnerOptions { prefill_chunk_tokens: 50, ..exact() };
+    let wanted = prefill(&mut runner(Layout::Tiled, &options), &ids[..120]);
+    for (kept_bytes, left) in [(0, 0), (64 << 20, 100)] {
+        let dir = ModelDir::open(crate::support::tiny(Layout::Tiled).path(), Integrity::Structure).unwrap();
+        let prepared = Prepared::new(dir, &options).unwrap();
+        let memory = Memory { kept_bytes, ..prepared.usual_memory() };
+        let mut runner = prepared.run(memory).unwrap();
+        let result = runner.prefill(&ids[..145], &mut |done| {
+            if done > 120 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(matches!(result, Err(Error::Cancelled)));
+        assert_eq!(runner.position(), left);
+        assert!(bits(&prefill(&mut runner, &ids[left..120])) == bits(&wanted));
+    }
+}
