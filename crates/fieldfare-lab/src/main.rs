@@ -7,6 +7,7 @@ mod cases;
 mod corpus;
 mod evaluate;
 mod hub;
+mod load;
 mod routing;
 mod synth;
 mod talks;
@@ -42,6 +43,8 @@ enum Command {
     Hub(hub::HubOptions),
     /// Hold several conversations in turns and say what each turn read again.
     Talks(talks::Options),
+    /// Be many clients of a running server, half of which vanish.
+    Load(load::Options),
     /// Measure loading, memory and speed of a tokenizer.
     Tokenizer(tokenizer::Options),
 }
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::PlainCopy(options) => hub::copy(&options).map(|()| true),
         Command::Hub(options) => hub::serve(&options).map(|()| true),
         Command::Talks(options) => talks::run(&options).map(|()| true),
+        Command::Load(options) => load::run(&options),
         Command::Tokenizer(options) => tokenizer::run(&options),
     };
     match done {

@@ -223,6 +223,7 @@ impl Door {
         metrics: Arc<Metrics>,
         runtime: tokio::runtime::Handle,
     ) -> std::io::Result<(Self, JoinHandle<()>)> {
+        metrics.store(model.readings());
         let inner =
             Arc::new(Inner { state: Mutex::default(), wake: Condvar::new(), limit: waiting + 1, metrics });
         let door = Self(inner.clone());
@@ -360,7 +361,6 @@ impl Drop for Answer {
 
 /// The engine's thread.
 fn work(mut model: impl Model, inner: &Inner, runtime: &tokio::runtime::Handle) {
-    inner.metrics.store(model.readings());
     while let Some(job) = next(inner) {
         inner.metrics.queue_wait.observe(job.since.elapsed().as_secs_f64());
         let result = catch_unwind(AssertUnwindSafe(|| run(&mut model, &job, inner, runtime)));
