@@ -12,6 +12,7 @@ use fieldfare::sample::Sampling;
 use fieldfare::sys::{memory, size};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Ids that a prompt ends in and that history does not have.
 const EMPTY_THOUGHT: usize = 4;
@@ -87,12 +88,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut ids = Ids(options.seed, vocabulary);
     let mut talks: Vec<Vec<u32>> = options.prompts.iter().map(|&tokens| ids.take(tokens)).collect();
     println!(
-        "conversation turn prompt cached new reuse first_token_s new_per_s | kv_mb slots_per_layer kept files rss_mb"
+        "conversation turn prompt cached new reuse before_ms first_token_s new_per_s | kv_mb slots_per_layer kept files rss_mb"
     );
     for turn in 0..options.turns {
         for (number, prompt) in talks.iter_mut().enumerate() {
-            let answer = ask(&mut engine, prompt, options.answer)?;
-            report(&engine, &format!("{number} {turn}"), &answer);
+            let (answer, before) = ask(&mut engine, prompt, options.answer)?;
+            report(&engine, &format!("{number} {turn}"), &answer, before);
             let seconds = answer.timings.time_to_first_token_seconds;
             if turn > 0
                 && turn + 1 == options.turns
@@ -103,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 let mut plain = engine.session().cached().to_vec();
                 let held = plain.len();
                 plain.extend(ids.take(new));
-                let plain = ask(&mut engine, &plain, 1)?;
+                let (plain, _) = ask(&mut engine, &plain, 1)?;
                 anyhow::ensure!(plain.cached_tokens == held, "{} of {held} were there", plain.cached_tokens);
                 if let Some(alone) = plain.timings.time_to_first_token_seconds {
                     println!("  {new} new tokens alone: {alone:.3} s; ratio {:.3}", seconds / alone);
@@ -114,8 +115,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             prompt.extend(ids.take(options.more));
         }
         if options.title > 0 {
-            let title = ask(&mut engine, &ids.take(options.title), options.answer)?;
-            report(&engine, "title -", &title);
+            let (title, before) = ask(&mut engine, &ids.take(options.title), options.answer)?;
+            report(&engine, "title -", &title, before);
         }
     }
     engine.save_conversations();
@@ -127,26 +128,33 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn ask(engine: &mut Engine, prompt: &[u32], made: usize) -> Result<Generation> {
+/// The answer, and the time before the model was given the first new token: choosing, going back, making room.
+fn ask(engine: &mut Engine, prompt: &[u32], made: usize) -> Result<(Generation, Duration)> {
     let options = GenerateOptions {
         sampling: Sampling { temperature: 0.0, ..Sampling::default() },
         max_new: made,
         stop_ids: Some(Vec::new()),
         ..GenerateOptions::default()
     };
-    let mut go_on = |_: fieldfare::engine::Event<'_>| ControlFlow::Continue(());
-    Ok(engine.session().generate(prompt, &options, &Cancel::new(), &mut go_on)?)
+    let (start, mut before) = (Instant::now(), None);
+    let mut note = |_: fieldfare::engine::Event<'_>| {
+        before.get_or_insert_with(|| start.elapsed());
+        ControlFlow::Continue(())
+    };
+    let answer = engine.session().generate(prompt, &options, &Cancel::new(), &mut note)?;
+    Ok((answer, before.unwrap_or_default()))
 }
 
-fn report(engine: &Engine, who: &str, answer: &Generation) {
+fn report(engine: &Engine, who: &str, answer: &Generation, before: Duration) {
     let (stats, kept) = (engine.stats(), engine.kept_conversations());
     let new = answer.prompt_tokens - answer.cached_tokens;
     let first = answer.timings.time_to_first_token_seconds.unwrap_or(f64::NAN);
     println!(
-        "{who} {} {} {new} {} {first:.3} {:.1} | {} {:.1} {} {} {}",
+        "{who} {} {} {new} {} {:.1} {first:.3} {:.1} | {} {:.1} {} {} {}",
         answer.prompt_tokens,
         answer.cached_tokens,
         answer.reuse.name(),
+        1e3 * before.as_secs_f64(),
         new as f64 / first,
         stats.kv_bytes / 1_000_000,
         stats.slots as f64 / engine.plan().layers as f64,
