@@ -346,6 +346,10 @@ pub struct TuningArgs {
     /// How experts are read [default: auto]
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ReadsArg::Auto, hide_default_value = true)]
     pub reads: ReadsArg,
+    /// Whether experts of the next layer are read before its router has chosen them, while the disk has nothing else to do:
+    /// auto while it is measured to pay
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = LookAheadArg::Auto)]
+    pub look_ahead: LookAheadArg,
     /// How the resident weights are held [default: auto]
     #[arg(long, value_enum, value_name = "HOW", default_value_t = CoreArg::Auto, hide_default_value = true)]
     pub core: CoreArg,
@@ -402,6 +406,17 @@ pub enum ReadsArg {
     Direct,
     /// Through the page cache
     Buffered,
+}
+
+/// When experts are read ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LookAheadArg {
+    /// While it pays
+    Auto,
+    /// Always
+    On,
+    /// Never
+    Off,
 }
 
 /// How a prompt is read.

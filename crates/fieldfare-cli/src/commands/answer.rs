@@ -3,8 +3,8 @@
 
 use crate::Outcome;
 use crate::args::{
-    CoreArg, EngineArgs, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, PrefillArg, ReadsArg, SamplingArgs,
-    TuningArgs,
+    CoreArg, EngineArgs, LookAheadArg, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, PrefillArg, ReadsArg,
+    SamplingArgs, TuningArgs,
 };
 use crate::failure::Failure;
 use crate::ui::output::{TextOut, Thoughts};
@@ -15,7 +15,7 @@ use fieldfare::chat::ParsedCall;
 use fieldfare::engine::{
     Cancel, Core, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Session,
 };
-use fieldfare::model::{Precision, RunnerStats};
+use fieldfare::model::{LookAhead, Precision, RunnerStats};
 use fieldfare::sample::Sampling;
 use fieldfare::store::{Policy, Reads};
 use serde_json::json;
@@ -65,6 +65,11 @@ pub fn tuned(args: &TuningArgs) -> EngineOptions {
             CoreArg::Auto => None,
             CoreArg::Mapped => Some(Core::Mapped),
             CoreArg::Copied => Some(Core::Copied),
+        },
+        look_ahead: match args.look_ahead {
+            LookAheadArg::Auto => LookAhead::Auto,
+            LookAheadArg::On => LookAhead::On,
+            LookAheadArg::Off => LookAhead::Off,
         },
         expert_cache_slots: args.expert_cache_slots,
         expert_cache_policy: match args.expert_cache_policy {
@@ -244,6 +249,13 @@ fn memory(engine: &Engine) -> serde_json::Value {
         "reads": stats.reads,
         "read_seconds": stats.read_time.as_secs_f64(),
         "read_bytes": stats.bytes_read,
+        "look_ahead": {
+            "on": stats.looks_ahead,
+            "guesses": stats.ahead_guesses,
+            "used": stats.ahead_used,
+            "wasted_bytes": stats.ahead_wasted_bytes,
+            "recall": (stats.ahead_chosen > 0).then(|| stats.ahead_recalled as f64 / stats.ahead_chosen as f64),
+        },
     })
 }
 

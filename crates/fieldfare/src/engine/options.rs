@@ -1,7 +1,7 @@
 //! What an engine and a generation are asked for, checked before any work.
 
 use super::budget::{Core, MemoryBudget};
-use crate::model::{DEFAULT_PASS_TOKENS, Precision, RunnerOptions};
+use crate::model::{DEFAULT_PASS_TOKENS, LookAhead, Precision, RunnerOptions};
 use crate::sample::Sampling;
 use crate::store::{Policy, Reads};
 use crate::{Error, Result};
@@ -30,6 +30,8 @@ pub struct EngineOptions {
     pub precision: Precision,
     /// Worker threads; `None` is one for each core.
     pub threads: Option<usize>,
+    /// Whether experts are read before they are asked for. Never changes a result.
+    pub look_ahead: LookAhead,
     /// Where the model's lock lies; `None` is the platform's runtime folder, which all programs of a user share.
     pub runtime_dir: Option<PathBuf>,
 }
@@ -46,6 +48,7 @@ impl Default for EngineOptions {
             prefill_chunk_tokens: DEFAULT_PASS_TOKENS,
             precision: Precision::Default,
             threads: None,
+            look_ahead: LookAhead::default(),
             runtime_dir: None,
         }
     }
@@ -77,6 +80,7 @@ impl EngineOptions {
             slots_per_layer: self.expert_cache_slots,
             policy: self.expert_cache_policy,
             threads: self.threads,
+            look_ahead: self.look_ahead,
         }
     }
 }

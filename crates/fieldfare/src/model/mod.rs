@@ -11,6 +11,7 @@ mod footprint;
 mod forward;
 mod head;
 mod kv_cache;
+mod look_ahead;
 mod moe;
 mod options;
 mod prepared;
@@ -23,7 +24,8 @@ mod wide;
 
 pub use config::{Config, LayerKind};
 pub use footprint::Footprint;
-pub use options::{DEFAULT_PASS_TOKENS, DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
+pub use options::{DEFAULT_PASS_TOKENS, DEFAULT_SLOTS, LookAhead, Memory, Precision};
+pub use options::{RunnerOptions, SPARE_SLOTS};
 pub use prepared::{Prepared, kernels};
 pub use probe::Probe;
 pub use reroute::RouteOverride;

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Delivers the blob of one expert; several threads ask at once.
 pub trait Reader: Send + Sync {
-    /// Fills `into`, which is one blob long, with the blob of `expert` in `layer`.
+    /// Fills `into` with the blob of `expert` in `layer`, or the part of it that begins at byte `from`.
     ///
     /// # Errors
     /// [`Error::Damaged`] if the file ends too early, [`Error::Io`] if it cannot be read; `into` then holds
     /// anything.
-    fn read(&self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()>;
+    fn read(&self, layer: usize, expert: usize, from: usize, into: &mut [u8]) -> Result<()>;
 
     /// How blobs are read now.
     fn mode(&self) -> Reads {
@@ -151,7 +151,7 @@ impl<F: ReadAt> LayerFiles<F> {
 }
 
 impl<F: ReadAt + Send + Sync> Reader for LayerFiles<F> {
-    fn read(&self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()> {
+    fn read(&self, layer: usize, expert: usize, from: usize, into: &mut [u8]) -> Result<()> {
         let file = self
             .layers
             .get(layer)
@@ -160,6 +160,7 @@ impl<F: ReadAt + Send + Sync> Reader for LayerFiles<F> {
             .rank_of
             .get(expert)
             .and_then(|&rank| u64::from(rank).checked_mul(self.stride))
+            .and_then(|offset| offset.checked_add(from as u64))
             .ok_or_else(|| Error::damaged(file.name.as_str(), format!("has no expert {expert}")))?;
         let block = self.block.load(Ordering::Relaxed);
         let mut read = read_full(&file.file, block.max(1), offset, into);
@@ -238,7 +239,7 @@ mod tests {
 
     fn blob(reader: &LayerFiles<Scripted>, expert: usize) -> Result<Vec<u8>> {
         let mut blob = [0; 16];
-        reader.read(0, expert, &mut blob).map(|()| blob.to_vec())
+        reader.read(0, expert, 0, &mut blob).map(|()| blob.to_vec())
     }
 
     const INTERRUPTED: Result<usize, io::ErrorKind> = Err(io::ErrorKind::Interrupted);
@@ -249,6 +250,9 @@ mod tests {
         assert_eq!(blob(&reader, 0).unwrap(), (32..48).collect::<Vec<u8>>());
         assert_eq!(blob(&reader, 1).unwrap(), (0..16).collect::<Vec<u8>>());
         assert_eq!(reader.mode(), Reads::Buffered);
+        let mut part = [0; 5];
+        reader.read(0, 2, 4, &mut part).unwrap();
+        assert_eq!(part, [20, 21, 22, 23, 24]);
     }
 
     #[test]
@@ -266,7 +270,7 @@ mod tests {
             "{eio}"
         );
         assert!(blob(&files(Scripted::new(48, &[])), 3).is_err());
-        assert!(files(Scripted::new(48, &[])).read(1, 0, &mut [0; 16]).is_err());
+        assert!(files(Scripted::new(48, &[])).read(1, 0, 0, &mut [0; 16]).is_err());
     }
 
     fn direct(len: usize, block: usize, script: &[Result<usize, io::ErrorKind>]) -> LayerFiles<Scripted> {
