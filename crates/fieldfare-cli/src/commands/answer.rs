@@ -3,8 +3,8 @@
 
 use crate::Outcome;
 use crate::args::{
-    CoreArg, EngineArgs, LookAheadArg, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, PrefillArg, ReadsArg,
-    SamplingArgs, TuningArgs,
+    CoreArg, EngineArgs, LookAheadArg, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, PrefillArg,
+    RdAdviseArg, ReadsArg, SamplingArgs, TuningArgs,
 };
 use crate::failure::Failure;
 use crate::ui::output::{TextOut, Thoughts};
@@ -17,7 +17,7 @@ use fieldfare::engine::{
 };
 use fieldfare::model::{LookAhead, Precision, RunnerStats};
 use fieldfare::sample::Sampling;
-use fieldfare::store::{Policy, Reads};
+use fieldfare::store::{Policy, RdAdvise, Reads};
 use serde_json::json;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
@@ -65,6 +65,12 @@ pub fn tuned(args: &TuningArgs) -> EngineOptions {
             CoreArg::Auto => None,
             CoreArg::Mapped => Some(Core::Mapped),
             CoreArg::Copied => Some(Core::Copied),
+        },
+        rdadvise: match args.rdadvise {
+            RdAdviseArg::Off => RdAdvise::Off,
+            RdAdviseArg::Default => RdAdvise::Default,
+            RdAdviseArg::Bounded => RdAdvise::Bounded,
+            RdAdviseArg::Adaptive => RdAdvise::Adaptive,
         },
         look_ahead: match args.look_ahead {
             LookAheadArg::Auto => LookAhead::Auto,
@@ -247,6 +253,8 @@ fn memory(engine: &Engine) -> serde_json::Value {
         "core_huge_bytes": stats.core_huge_bytes,
         "kv_bytes": stats.kv_bytes,
         "reads": stats.reads,
+        "rdadvise": stats.rdadvise,
+        "advised_bytes": stats.advised_bytes,
         "read_seconds": stats.read_time.as_secs_f64(),
         "read_bytes": stats.bytes_read,
         "look_ahead": {
@@ -270,6 +278,9 @@ fn slots(stats: &RunnerStats) -> String {
     }
     if let Some(reads) = stats.reads {
         text.push_str(&format!(", {reads} reads"));
+        if stats.rdadvise != RdAdvise::Off {
+            text.push_str(&format!(" with {} advice", stats.rdadvise));
+        }
     }
     text
 }

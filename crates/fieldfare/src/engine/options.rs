@@ -3,7 +3,7 @@
 use super::budget::{Core, MemoryBudget};
 use crate::model::{DEFAULT_PASS_TOKENS, LookAhead, Precision, RunnerOptions};
 use crate::sample::Sampling;
-use crate::store::{Policy, Reads};
+use crate::store::{Policy, RdAdvise, Reads};
 use crate::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub struct EngineOptions {
     pub threads: Option<usize>,
     /// Whether experts are read before they are asked for. Never changes a result.
     pub look_ahead: LookAhead,
+    /// Whether buffered reads are announced to the page cache. Never changes a result.
+    pub rdadvise: RdAdvise,
     /// Where the model's lock lies; `None` is the platform's runtime folder, which all programs of a user share.
     pub runtime_dir: Option<PathBuf>,
 }
@@ -49,6 +51,7 @@ impl Default for EngineOptions {
             precision: Precision::Default,
             threads: None,
             look_ahead: LookAhead::default(),
+            rdadvise: RdAdvise::default(),
             runtime_dir: None,
         }
     }
@@ -81,6 +84,7 @@ impl EngineOptions {
             policy: self.expert_cache_policy,
             threads: self.threads,
             look_ahead: self.look_ahead,
+            rdadvise: self.rdadvise,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How a model is run, and the bounds of it.
 
-use crate::store::{Policy, Reads};
+use crate::store::{Policy, RdAdvise, Reads};
 use crate::{Error, Result};
 use fieldfare_kernels::Planes;
 
@@ -75,6 +75,8 @@ pub struct RunnerOptions {
     pub threads: Option<usize>,
     /// Whether experts are read before they are asked for. Never changes a result.
     pub look_ahead: LookAhead,
+    /// Whether buffered reads are announced to the page cache. Never changes a result.
+    pub rdadvise: RdAdvise,
 }
 
 impl Default for RunnerOptions {
@@ -87,6 +89,7 @@ impl Default for RunnerOptions {
             policy: Policy::default(),
             threads: None,
             look_ahead: LookAhead::default(),
+            rdadvise: RdAdvise::default(),
         }
     }
 }

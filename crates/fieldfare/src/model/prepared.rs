@@ -145,7 +145,9 @@ impl Prepared {
             reader.try_direct(trial.bytes_mut());
         }
         let reader: Box<dyn Reader> = Box::new(reader);
-        ExpertStore::new(shape, self.options.policy, reader)
+        let mut store = ExpertStore::new(shape, self.options.policy, reader)?;
+        store.set_advice(self.options.rdadvise);
+        Ok(store)
     }
 }
 

@@ -13,7 +13,7 @@ use super::weights::Weights;
 use super::wide::{Shape, Wide};
 use super::{Forward, Probe, RouteOverride, head};
 use crate::format::ModelDir;
-use crate::store::{ExpertStore, Reads};
+use crate::store::{ExpertStore, RdAdvise, Reads};
 use crate::{Error, Result};
 use fieldfare_kernels::{Kernels, Planes, Pool};
 use std::borrow::Borrow;
@@ -73,6 +73,10 @@ pub struct RunnerStats {
     pub slots_per_layer: usize,
     /// How experts are read.
     pub reads: Option<Reads>,
+    /// How buffered reads are announced to the page cache; off where reads are direct.
+    pub rdadvise: RdAdvise,
+    /// Bytes that were announced.
+    pub advised_bytes: u64,
     /// Worker threads.
     pub threads: usize,
 }
@@ -187,6 +191,8 @@ impl Runner {
             scratch_bytes: self.scratch.bytes() + self.one.bytes(),
             slots: self.store.slots(),
             reads: Some(self.store.reads()),
+            rdadvise: self.store.advice(),
+            advised_bytes: store.advised_bytes,
             core_copied_bytes: self.dir.resident().copied_bytes(),
             slots_per_layer: self.store.slots_per_layer(),
             threads: self.pool.threads(),

@@ -3,10 +3,11 @@
 //!
 //! Slots of all layers are one allocation ([`slots`]), each layer has an equal share, [`policy`] says which
 //! expert is worth keeping, [`plan`] works out a request without doing it, [`readers`] are the threads that read,
-//! [`reader`] how one blob is read, [`sweep`] how a whole prompt goes through a layer, [`ahead`] reads what is only guessed.
+//! [`reader`] how one blob is read, [`sweep`] how a whole prompt goes through a layer, `ahead` reads what is only guessed, [`advice`] announces to the page cache what is about to be read.
 //! What is missing is asked for at once; what is held is delivered meanwhile, and then each blob as it arrives. Results do not depend on any of this: a blob is the same bytes wherever it comes
 //! from, and callers must not let the order of delivery change their sums.
 
+pub mod advice;
 mod ahead;
 pub mod plan;
 pub mod policy;
@@ -15,11 +16,13 @@ pub mod readers;
 pub mod slots;
 pub mod sweep;
 
+pub use advice::RdAdvise;
 pub use plan::Step;
 pub use policy::Policy;
 pub use reader::{LayerFile, LayerFiles, ReadAt, Reader};
 
 use crate::{Error, Result};
+use advice::Advice;
 use ahead::Spare;
 use policy::Uses;
 use readers::{Done, Job, Place, Readers};
@@ -67,6 +70,8 @@ pub struct StoreStats {
     pub ahead_used: u64,
     /// Bytes read for the others, up to where they were called off; part of `bytes_read`.
     pub ahead_wasted_bytes: u64,
+    /// Bytes that were announced to the page cache.
+    pub advised_bytes: u64,
 }
 
 /// One layer's slots and counts.
@@ -87,6 +92,7 @@ pub struct ExpertStore {
     readers: Readers,
     /// What [`ExpertStore::begin`] left for [`ExpertStore::finish`].
     request: Option<Request>,
+    advice: Advice,
     /// Spare slots.
     spares: Vec<Spare>,
     /// A request or sweep has begun to run and has not ended.
@@ -180,6 +186,7 @@ impl ExpertStore {
             layers: (0..layers).map(layer).collect(),
             readers: Readers::new(reader, readers)?,
             request: None,
+            advice: Advice::default(),
             spares: vec![Spare::default(); spares],
             open: false,
             transit: None,
@@ -214,9 +221,35 @@ impl ExpertStore {
         self.drop_guesses(layer, wanted);
         let mut request = Request { layer, progress: Progress::new(&steps), steps, ready: Vec::new() };
         self.open = true;
+        self.announce(&request);
         self.ask(&mut request);
         self.request = Some(request);
         Ok(())
+    }
+
+    /// Has missing experts announced to the page cache from now on, where reads go through it.
+    pub fn set_advice(&mut self, mode: RdAdvise) {
+        self.advice = Advice::new(mode);
+    }
+
+    /// How missing experts are announced: not at all where reads do not go through the page cache.
+    pub fn advice(&self) -> RdAdvise {
+        if self.reads() == Reads::Buffered { self.advice.mode() } else { RdAdvise::Off }
+    }
+
+    fn announce(&mut self, request: &Request) {
+        if self.advice() == RdAdvise::Off {
+            return;
+        }
+        let missing = |step: &Step| matches!(step, Step::Read { .. }).then(|| step.expert());
+        let experts: Vec<usize> = request.steps.iter().filter_map(missing).collect();
+        let bytes = (experts.len() * self.slots.stride()) as u64;
+        if self.advice.wants(request.layer, experts.len(), bytes)
+            && let Some((bytes, slowest)) = self.readers.reader().advise(request.layer, &experts)
+        {
+            self.advice.note(bytes, slowest);
+            self.stats.advised_bytes += bytes;
+        }
     }
 
     /// Lends the blob of every expert that [`ExpertStore::begin`] was asked for to `each`, once, in an order of the store's

@@ -5,13 +5,14 @@
 //! damage, any other refusal an I/O error that names the file. Direct reads continue at a block's border, and where
 //! a file system refuses them, be it only at some read, the page cache serves instead and [`Reader::mode`] says so.
 
-use super::Reads;
+use super::{Reads, advice};
 use crate::sys::file::ReadFile;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Delivers the blob of one expert; several threads ask at once.
 pub trait Reader: Send + Sync {
@@ -26,6 +27,13 @@ pub trait Reader: Send + Sync {
     fn mode(&self) -> Reads {
         Reads::Buffered
     }
+
+    /// Tells the page cache that these experts of a layer are about to be read: bytes, and the time of the slowest call. `None`
+    /// where there is no page cache to tell, or no way to.
+    fn advise(&self, layer: usize, experts: &[usize]) -> Option<(u64, Duration)> {
+        let _ = (layer, experts);
+        None
+    }
 }
 
 /// One positional read, which may be short.
@@ -35,6 +43,14 @@ pub trait ReadAt {
     /// # Errors
     /// As the operating system says.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Has the page cache begin to read.
+    ///
+    /// # Errors
+    /// As the operating system says; [`io::ErrorKind::Unsupported`] where it cannot be told.
+    fn advise(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Turns direct reads on (then with what their offsets must be multiples of) or off.
     ///
@@ -54,6 +70,10 @@ impl ReadAt for File {
 impl ReadAt for ReadFile {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         ReadFile::read_at(self, into, offset)
+    }
+
+    fn advise(&self, offset: u64, len: u64) -> io::Result<()> {
+        ReadFile::advise(self, offset, len)
     }
 
     fn set_direct(&self, on: bool) -> io::Result<usize> {
@@ -182,6 +202,19 @@ impl<F: ReadAt + Send + Sync> Reader for LayerFiles<F> {
     fn mode(&self) -> Reads {
         if self.block.load(Ordering::Relaxed) > 0 { Reads::Direct } else { Reads::Buffered }
     }
+
+    fn advise(&self, layer: usize, experts: &[usize]) -> Option<(u64, Duration)> {
+        let file = self.layers.get(layer).filter(|_| self.mode() == Reads::Buffered)?;
+        let ranks =
+            experts.iter().filter_map(|&expert| file.rank_of.get(expert).map(|&rank| u64::from(rank)));
+        let (mut bytes, mut slowest) = (0, Duration::ZERO);
+        for (offset, len) in advice::ranges(ranks.collect(), self.stride) {
+            let start = Instant::now();
+            file.file.advise(offset, len).ok()?; // it was only advice: the read tells what is wrong
+            (bytes, slowest) = (bytes + len, slowest.max(start.elapsed()));
+        }
+        Some((bytes, slowest))
+    }
 }
 
 #[cfg(test)]
@@ -196,13 +229,20 @@ mod tests {
         /// Block of direct reads, while they are on.
         block: Option<usize>,
         direct: Mutex<bool>,
+        advised: Mutex<Vec<(u64, u64)>>,
     }
 
     impl Scripted {
         fn new(len: usize, script: &[Result<usize, io::ErrorKind>]) -> Self {
             let mut script = script.to_vec();
             script.reverse();
-            Self { len, script: Mutex::new(script), block: None, direct: Mutex::new(false) }
+            Self {
+                len,
+                script: Mutex::new(script),
+                block: None,
+                direct: Mutex::default(),
+                advised: Mutex::default(),
+            }
         }
 
         fn with_block(self, block: usize) -> Self {
@@ -223,6 +263,11 @@ mod tests {
                 *byte = (at + i) as u8;
             }
             Ok(n)
+        }
+
+        fn advise(&self, offset: u64, len: u64) -> io::Result<()> {
+            self.advised.lock().unwrap().push((offset, len));
+            Ok(())
         }
 
         fn set_direct(&self, on: bool) -> io::Result<usize> {
@@ -311,6 +356,16 @@ mod tests {
         // A buffered read that is refused alike is not tried for ever.
         let invalid = Err(io::ErrorKind::InvalidInput);
         assert!(blob(&direct(48, 4, &[invalid, invalid]), 0).is_err());
+    }
+
+    #[test]
+    fn the_page_cache_is_told_where_it_serves() {
+        let buffered = files(Scripted::new(48, &[]));
+        assert_eq!(buffered.advise(0, &[2, 1, 9]).unwrap().0, 32);
+        assert_eq!(*buffered.layers[0].file.advised.lock().unwrap(), [(0, 32)]);
+        assert!(buffered.advise(1, &[0]).is_none());
+        let direct = direct(48, 4, &[]);
+        assert!(direct.advise(0, &[0]).is_none() && direct.layers[0].file.advised.lock().unwrap().is_empty());
     }
 
     #[test]
