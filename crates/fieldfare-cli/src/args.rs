@@ -346,6 +346,13 @@ pub struct TuningArgs {
     /// How experts are read [default: auto]
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ReadsArg::Auto, hide_default_value = true)]
     pub reads: ReadsArg,
+    /// Whether buffered reads of missing experts are announced to the page cache first (direct reads never are)
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = RdAdviseArg::Off)]
+    pub rdadvise: RdAdviseArg,
+    /// Whether experts of the next layer are read before its router has chosen them, while the disk has nothing else to do:
+    /// auto while it is measured to pay
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = LookAheadArg::Auto)]
+    pub look_ahead: LookAheadArg,
     /// How the resident weights are held [default: auto]
     #[arg(long, value_enum, value_name = "HOW", default_value_t = CoreArg::Auto, hide_default_value = true)]
     pub core: CoreArg,
@@ -402,6 +409,30 @@ pub enum ReadsArg {
     Direct,
     /// Through the page cache
     Buffered,
+}
+
+/// What is announced to the page cache, as in TurboFieldfare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RdAdviseArg {
+    /// Nothing
+    Off,
+    /// All that is missing
+    Default,
+    /// Up to 12 experts; after a slow call nothing more for that token
+    Bounded,
+    /// The same with a bound on a token's bytes, and more patient
+    Adaptive,
+}
+
+/// When experts are read ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LookAheadArg {
+    /// While it pays
+    Auto,
+    /// Always
+    On,
+    /// Never
+    Off,
 }
 
 /// How a prompt is read.

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 /// Runs the command line and gives its exit code; errors have been printed.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
+    fieldfare::sys::fault::explain();
     let outcome = match Cli::try_parse_from(&args) {
         Ok(cli) => commands::run(cli.command),
         Err(error) => failure::from_clap(&error, args.get(1).and_then(|arg| arg.to_str())),

@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         layers,
         experts,
         slots: layers * at_once,
+        spares: 0,
         stride: usize::try_from(stride)?,
         readers: threads.parse()?,
     };

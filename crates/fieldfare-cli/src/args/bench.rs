@@ -33,6 +33,11 @@ pub struct BenchArgs {
     /// a file of rows token,layer,expert [default: synthetic for models of random weights, else model]
     #[arg(long, value_name = "ROUTING", value_parser = routing)]
     pub routing: Option<RoutingArg>,
+    /// Share of generated experts that look-ahead is given as guessed right (the model's own guess says nothing of them).
+    /// 0.65 is what is published of Gemma 4's router, asked a layer too early
+    #[arg(long, value_name = "SHARE", default_value_t = 0.65, allow_negative_numbers = true,
+        value_parser = |text: &str| number(text, 0.0, 1.0))]
+    pub guess_recall: f32,
     /// Whether each process runs in a control group with its budget as hard limit
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = GroupArg::Auto)]
     pub cgroup: GroupArg,

@@ -3,8 +3,8 @@
 
 use crate::Outcome;
 use crate::args::{
-    CoreArg, EngineArgs, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, PrefillArg, ReadsArg, SamplingArgs,
-    TuningArgs,
+    CoreArg, EngineArgs, LookAheadArg, ModelArgs, OutputArgs, PolicyArg, PrecisionArg, PrefillArg,
+    RdAdviseArg, ReadsArg, SamplingArgs, TuningArgs,
 };
 use crate::failure::Failure;
 use crate::ui::output::{TextOut, Thoughts};
@@ -15,9 +15,9 @@ use fieldfare::chat::ParsedCall;
 use fieldfare::engine::{
     Cancel, Core, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Session,
 };
-use fieldfare::model::{Precision, RunnerStats};
+use fieldfare::model::{LookAhead, Precision, RunnerStats};
 use fieldfare::sample::Sampling;
-use fieldfare::store::{Policy, Reads};
+use fieldfare::store::{Policy, RdAdvise, Reads};
 use serde_json::json;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
@@ -70,6 +70,17 @@ pub fn tuned(args: &TuningArgs) -> EngineOptions {
             CoreArg::Auto => None,
             CoreArg::Mapped => Some(Core::Mapped),
             CoreArg::Copied => Some(Core::Copied),
+        },
+        rdadvise: match args.rdadvise {
+            RdAdviseArg::Off => RdAdvise::Off,
+            RdAdviseArg::Default => RdAdvise::Default,
+            RdAdviseArg::Bounded => RdAdvise::Bounded,
+            RdAdviseArg::Adaptive => RdAdvise::Adaptive,
+        },
+        look_ahead: match args.look_ahead {
+            LookAheadArg::Auto => LookAhead::Auto,
+            LookAheadArg::On => LookAhead::On,
+            LookAheadArg::Off => LookAhead::Off,
         },
         expert_cache_slots: args.expert_cache_slots,
         expert_cache_policy: match args.expert_cache_policy {
@@ -247,8 +258,17 @@ fn memory(engine: &Engine) -> serde_json::Value {
         "core_huge_bytes": stats.core_huge_bytes,
         "kv_bytes": stats.kv_bytes,
         "reads": stats.reads,
+        "rdadvise": stats.rdadvise,
+        "advised_bytes": stats.advised_bytes,
         "read_seconds": stats.read_time.as_secs_f64(),
         "read_bytes": stats.bytes_read,
+        "look_ahead": {
+            "on": stats.looks_ahead,
+            "guesses": stats.ahead_guesses,
+            "used": stats.ahead_used,
+            "wasted_bytes": stats.ahead_wasted_bytes,
+            "recall": (stats.ahead_chosen > 0).then(|| stats.ahead_recalled as f64 / stats.ahead_chosen as f64),
+        },
     })
 }
 
@@ -263,6 +283,9 @@ fn slots(stats: &RunnerStats) -> String {
     }
     if let Some(reads) = stats.reads {
         text.push_str(&format!(", {reads} reads"));
+        if stats.rdadvise != RdAdvise::Off {
+            text.push_str(&format!(" with {} advice", stats.rdadvise));
+        }
     }
     text
 }

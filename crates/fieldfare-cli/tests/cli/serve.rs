@@ -72,3 +72,39 @@ fn a_key_is_asked_for() {
     assert!(get(&address, "/v1/models", "authorization: Bearer k1\r\n").starts_with("HTTP/1.1 200"));
     assert_eq!(interrupt(&mut child), Some(0));
 }
+
+/// The disk goes while the model is open: here its file is cut short, which the system answers in the same way.
+#[cfg(unix)]
+#[test]
+fn weights_that_can_no_longer_be_read_end_it_with_a_word() {
+    let home = Home::new();
+    let (mut child, mut lines, address) = start(&home, &["--core", "mapped"]);
+    let weights = find(&home.path(""), "model_weights.bin").expect("the demo is installed");
+    std::fs::OpenOptions::new().write(true).open(weights).unwrap().set_len(4096).unwrap();
+    let body = r#"{"model":"demo","messages":[{"role":"user","content":"hi"}],"max_tokens":4}"#;
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(
+        stream,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert_eq!(child.wait().unwrap().code(), Some(1), "no signal: {answer}");
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("error: the model's weights can no longer be read"), "{rest}");
+    assert!(rest.contains("hint: check the disk"), "{rest}");
+}
+
+/// A file of this name somewhere below `folder`.
+#[cfg(unix)]
+fn find(folder: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
+    let entries: Vec<_> = std::fs::read_dir(folder).ok()?.flatten().collect();
+    let found = entries.iter().map(std::fs::DirEntry::path).find(|path| path.ends_with(name));
+    let below = || entries.iter().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+    found.or_else(|| below().find_map(|entry| find(&entry.path(), name)))
+}

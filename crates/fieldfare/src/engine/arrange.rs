@@ -3,7 +3,7 @@
 use super::budget::{self, Core, Limit, MemoryBudget, Origin, Plan, Request, Sizes};
 use super::options::EngineOptions;
 use crate::Result;
-use crate::model::{Memory, Prepared};
+use crate::model::{LookAhead, Memory, Prepared, SPARE_SLOTS};
 use crate::sys::memory::{self, Room};
 use crate::sys::pages;
 
@@ -57,6 +57,7 @@ fn plan_sizes(sizes: &Sizes<'_>, room: &Room, own: u64, options: &EngineOptions)
         reads: options.reads,
         core: options.core,
         elastic: pages::CAN_RELEASE,
+        spares: if options.look_ahead == LookAhead::Off { 0 } else { SPARE_SLOTS },
     };
     budget::plan(sizes, &request)
 }
@@ -65,6 +66,7 @@ fn plan_sizes(sizes: &Sizes<'_>, room: &Room, own: u64, options: &EngineOptions)
 pub(super) fn memory(plan: &Plan) -> Memory {
     Memory {
         slots: plan.slots,
+        spares: plan.spares,
         shared_bytes: plan.shared_bytes,
         floor_slots: plan.floor_slots(),
         kept_bytes: plan.kept_bytes,

@@ -102,6 +102,8 @@ pub struct Request {
     pub core: Option<Core>,
     /// Whether slots can be given back while the model runs.
     pub elastic: bool,
+    /// Slots more to read ahead into, where there is room for them.
+    pub spares: usize,
 }
 
 /// Where the memory goes, in bytes.
@@ -133,6 +135,8 @@ pub struct Plan {
     pub slots: usize,
     /// Slots of all layers when the context is full.
     pub slots_full: usize,
+    /// Slots more, of no layer, into which experts are read before they are asked for.
+    pub spares: usize,
     /// Bytes of one slot.
     pub slot_bytes: u64,
     /// Layers.
@@ -185,6 +189,14 @@ pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
         }
         (None, None) => (all.min(BLIND_SLOTS.saturating_mul(layers)), all.min(BLIND_SLOTS * layers)),
     };
+    let spares = spares(request, sizes, (slots, slots_full));
+    let taken = if asked.is_some() || slots_full >= all { 0 } else { spares };
+    let (slots, slots_full) = (slots - taken, slots_full - taken);
+    let fixed = fixed.saturating_add((spares as u64).saturating_mul(sizes.stride));
+    let fit = |beside: u64, limit: Limit| {
+        let left = limit.bytes.saturating_sub(fixed).saturating_sub(beside);
+        usize::try_from(left / sizes.stride.max(1)).unwrap_or(usize::MAX).min(all)
+    };
     // Where all slots are left beside a full context and a pass, nothing has to give way.
     let elastic = request.elastic && asked.is_none();
     let gives_way = |limit: &Limit| elastic && fit(full.saturating_add(pass), *limit) < slots;
@@ -202,6 +214,7 @@ pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
         kv_full_bytes: full,
         slots,
         slots_full,
+        spares,
         slot_bytes: sizes.stride,
         layers,
         experts: sizes.experts,
@@ -230,6 +243,25 @@ fn kept_bytes(plan: &Plan) -> u64 {
         (Some(left), _) => left.min(plan.kv_full_bytes),
         (None, _) => plan.kv_full_bytes,
     }
+}
+
+/// Slots to read ahead into: taken from the others where these are not fixed and each layer has two at least, beside them
+/// else; none where nothing is ever missing or the limit leaves no room.
+fn spares(request: &Request, sizes: &Sizes<'_>, (slots, slots_full): (usize, usize)) -> usize {
+    let layers = sizes.layers.max(1);
+    let room = match (request.slots_per_layer, request.limit) {
+        _ if slots_full >= layers.saturating_mul(sizes.experts) => false,
+        (None, _) => slots_full.min(slots) >= layers.saturating_mul(2).saturating_add(request.spares),
+        (Some(fixed), Some(limit)) => {
+            let more = (request.spares as u64).saturating_mul(sizes.stride);
+            let pass = (sizes.pass)(request.pass_tokens.min(request.max_context));
+            let slots = (fixed.saturating_mul(layers) as u64).saturating_mul(sizes.stride);
+            let taken = [fixed_bytes(sizes, request), (sizes.kv)(request.max_context), pass, slots, more];
+            taken.into_iter().fold(0, u64::saturating_add) <= limit.bytes
+        }
+        (Some(_), None) => true,
+    };
+    if room { request.spares } else { 0 }
 }
 
 /// The least bytes with which `request` can be planned.
@@ -334,7 +366,7 @@ impl Plan {
     }
 
     fn bytes(&self, kv: u64, slots: usize) -> u64 {
-        let slots = (slots as u64).saturating_mul(self.slot_bytes);
+        let slots = (slots.saturating_add(self.spares) as u64).saturating_mul(self.slot_bytes);
         // What the slots lend is theirs.
         let pass = if self.shared_bytes.is_some() { 0 } else { self.pass_bytes };
         [self.core_bytes, self.process_bytes, self.scratch_bytes, pass, kv, slots]
@@ -392,9 +424,13 @@ impl Plan {
         let context = self.max_context;
         let (first, full) = (megabytes(self.kv_first_bytes), mb(self.kv_full_bytes));
         lines.push(format!("{full} KV cache at {context} tokens ({first} MB at first)"));
-        let slots = (self.slots_full as u64).saturating_mul(self.slot_bytes);
+        let slots = (self.slots_full.saturating_add(self.spares) as u64).saturating_mul(self.slot_bytes);
+        let spares = match self.spares {
+            0 => String::new(),
+            spares => format!(", and {spares} to read ahead into"),
+        };
         lines.push(format!(
-            "{} expert slots: {:.1} of {} a layer beside a full context, {:.1} at first",
+            "{} expert slots: {:.1} of {} a layer beside a full context, {:.1} at first{spares}",
             mb(slots),
             per_layer(self.slots_full),
             self.experts,

@@ -1,9 +1,9 @@
 //! What an engine and a generation are asked for, checked before any work.
 
 use super::budget::{Core, MemoryBudget};
-use crate::model::{DEFAULT_PASS_TOKENS, Precision, RunnerOptions};
+use crate::model::{DEFAULT_PASS_TOKENS, LookAhead, Precision, RunnerOptions};
 use crate::sample::Sampling;
-use crate::store::{Policy, Reads};
+use crate::store::{Policy, RdAdvise, Reads};
 use crate::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +38,10 @@ pub struct EngineOptions {
     pub prompt_cache_dir: Option<PathBuf>,
     /// Bytes of the files there at most.
     pub prompt_cache_bytes: u64,
+    /// Whether experts are read before they are asked for. Never changes a result.
+    pub look_ahead: LookAhead,
+    /// Whether buffered reads are announced to the page cache. Never changes a result.
+    pub rdadvise: RdAdvise,
     /// Where the model's lock lies; `None` is the platform's runtime folder, which all programs of a user share.
     pub runtime_dir: Option<PathBuf>,
 }
@@ -57,6 +61,8 @@ impl Default for EngineOptions {
             conversations: 1,
             prompt_cache_dir: None,
             prompt_cache_bytes: 8 << 30,
+            look_ahead: LookAhead::default(),
+            rdadvise: RdAdvise::default(),
             runtime_dir: None,
         }
     }
@@ -88,6 +94,8 @@ impl EngineOptions {
             slots_per_layer: self.expert_cache_slots,
             policy: self.expert_cache_policy,
             threads: self.threads,
+            look_ahead: self.look_ahead,
+            rdadvise: self.rdadvise,
         }
     }
 }

@@ -107,7 +107,7 @@ impl DiskProbe {
         for slot in 0..depth {
             self.submit(slot);
         }
-        while let Some(Done { job, result }) = self.readers.wait() {
+        while let Some(Done { job, result, .. }) = self.readers.wait() {
             let place = job.place;
             self.slots.take_back(job.loan);
             match result {

@@ -37,6 +37,8 @@ pub struct Routes {
     tokens: usize,
     /// `[layer][token][top_k]`.
     ids: Vec<u16>,
+    /// What stands for a guess of them made before, best first, likewise; empty without.
+    guesses: Vec<u16>,
 }
 
 /// The numbers of a model that routes are made for.
@@ -88,11 +90,39 @@ fn skewed(x: f64) -> f64 {
 impl Routes {
     /// Experts for `tokens` tokens.
     pub fn generate(shape: RouteShape, tokens: usize, seed: u64) -> Self {
+        Self::with_noise(shape, tokens, seed, None)
+    }
+
+    /// [`Routes::generate`], the same experts, and for each token and layer a guess of them, of which about the share
+    /// `recall` is right: the best by scores to which as much noise is added as makes it so. A wrong guess is then one that
+    /// nearly was chosen, as with a router that is asked too early. **Simulated**: it says what a prediction of this quality
+    /// is worth, not how good one is.
+    pub fn generate_guessed(shape: RouteShape, tokens: usize, seed: u64, recall: f64) -> Self {
+        let trial = RouteShape { layers: shape.layers.min(4), ..shape };
+        let (mut low, mut high) = (0.0, 16.0);
+        for _ in 0..12 {
+            let noise = f64::midpoint(low, high);
+            let reached = Self::with_noise(trial, 64, seed, Some(noise as f32)).recall().unwrap_or(1.0);
+            if reached > recall { low = noise } else { high = noise }
+        }
+        Self::with_noise(shape, tokens, seed, Some(f64::midpoint(low, high) as f32))
+    }
+
+    /// Share of the experts that are among their guesses; `None` where nothing is guessed.
+    pub fn recall(&self) -> Option<f64> {
+        let pairs =
+            self.ids.chunks_exact(self.top_k.max(1)).zip(self.guesses.chunks_exact(self.top_k.max(1)));
+        let right: usize = pairs.map(|(ids, guess)| ids.iter().filter(|id| guess.contains(id)).count()).sum();
+        (!self.guesses.is_empty()).then(|| right as f64 / self.ids.len().max(1) as f64)
+    }
+
+    fn with_noise(shape: RouteShape, tokens: usize, seed: u64, noise: Option<f32>) -> Self {
         let RouteShape { layers, experts, top_k } = shape;
         let mut common = Normals::new(seed, 0);
         let mut draw = |count: usize| -> Vec<f64> { (0..count).map(|_| f64::from(common.next())).collect() };
         let (mut model_wide, mut topic) = (draw(experts), draw(experts));
         let mut ids = Vec::with_capacity(layers * tokens * top_k);
+        let mut guesses = Vec::new();
         for layer in 0..layers {
             for popularity in [&mut model_wide, &mut topic] {
                 let fresh = draw(experts);
@@ -111,9 +141,10 @@ impl Routes {
                 tokens,
                 &mut Normals::new(seed, layer as u64 + 1),
                 &mut ids,
+                noise.map(|noise| (noise, Normals::new(!seed, layer as u64 + 1), &mut guesses)),
             );
         }
-        Self { layers, top_k, tokens, ids }
+        Self { layers, top_k, tokens, ids, guesses }
     }
 
     /// Reads a trace: rows `token,layer,expert`, a heading allowed, every token with as many experts in every layer as
@@ -140,8 +171,17 @@ impl Routes {
 
     /// The experts of one token in one layer.
     pub fn experts(&self, layer: usize, token: usize) -> &[u16] {
+        &self.ids[self.place(layer, token)]
+    }
+
+    /// What stands for a guess of them, best first; nothing where there is none.
+    pub fn guesses(&self, layer: usize, token: usize) -> &[u16] {
+        self.guesses.get(self.place(layer, token)).unwrap_or_default()
+    }
+
+    fn place(&self, layer: usize, token: usize) -> std::ops::Range<usize> {
         let at = (layer % self.layers.max(1)) * self.tokens + token % self.tokens.max(1);
-        &self.ids[at * self.top_k..(at + 1) * self.top_k]
+        at * self.top_k..(at + 1) * self.top_k
     }
 }
 
@@ -165,6 +205,7 @@ fn generate_layer(
     tokens: usize,
     normals: &mut Normals,
     ids: &mut Vec<u16>,
+    mut guessed: Option<(f32, Normals, &mut Vec<u16>)>,
 ) {
     let memory = |tokens: f64| {
         let keep = (-1.0 / tokens).exp();
@@ -187,14 +228,23 @@ fn generate_layer(
                 fixed + slow_weight * slow[expert] + fast_weight * fast[expert] + new_weight * normals.next();
             scores.push((score, expert as u16));
         }
-        let better = |a: &(f32, u16), b: &(f32, u16)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        if top_k < scores.len() {
-            scores.select_nth_unstable_by(top_k, better);
-            scores.truncate(top_k);
+        if let Some((noise, normals, guesses)) = &mut guessed {
+            let noisy = scores.iter().map(|&(score, expert)| (score + *noise * normals.next(), expert));
+            best(&mut noisy.collect(), top_k, guesses);
         }
-        scores.sort_unstable_by(better);
-        ids.extend(scores.iter().map(|&(_, expert)| expert));
+        best(&mut scores, top_k, ids);
     }
+}
+
+/// Adds the experts with the `top_k` best scores, best first.
+fn best(scores: &mut Vec<(f32, u16)>, top_k: usize, ids: &mut Vec<u16>) {
+    let better = |a: &(f32, u16), b: &(f32, u16)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+    if top_k < scores.len() {
+        scores.select_nth_unstable_by(top_k, better);
+        scores.truncate(top_k);
+    }
+    scores.sort_unstable_by(better);
+    ids.extend(scores.iter().map(|&(_, expert)| expert));
 }
 
 fn parse(text: &str, shape: RouteShape) -> std::result::Result<Routes, String> {
@@ -245,7 +295,7 @@ fn parse(text: &str, shape: RouteShape) -> std::result::Result<Routes, String> {
             ids.extend_from_slice(&used[layer]);
         }
     }
-    Ok(Routes { layers, top_k, tokens: by_token.len(), ids })
+    Ok(Routes { layers, top_k, tokens: by_token.len(), ids, guesses: Vec::new() })
 }
 
 /// Routes in place of a model's router. Clones share them.
@@ -257,6 +307,11 @@ impl RouteOverride for Replay {
         for (id, &expert) in ids.iter_mut().zip(self.0.experts(layer, position)) {
             *id = usize::from(expert);
         }
+    }
+
+    fn guess(&mut self, layer: usize, position: usize, ids: &mut Vec<usize>) {
+        ids.clear();
+        ids.extend(self.0.guesses(layer, position).iter().map(|&expert| usize::from(expert)));
     }
 }
 

@@ -6,6 +6,7 @@
 use super::attention;
 use super::config::Config;
 use super::kv::Sequence;
+use super::look_ahead::Looker;
 use super::moe;
 use super::scratch::Scratch;
 use super::weights::{Matrix, Weights};
@@ -152,6 +153,7 @@ pub(super) fn forward(
     ids: &[u32],
     sequence: &mut Sequence,
     store: &mut ExpertStore,
+    look: &mut Looker,
     s: &mut Scratch,
     w: &mut WideRows<'_>,
     between: &mut dyn FnMut(usize) -> ControlFlow<()>,
@@ -183,7 +185,11 @@ pub(super) fn forward(
         }
         let part = moe::Part { layer, weights: &layer_weights.feed_forward, rows };
         if rows == 1 {
+            look.check(layer, &s.routed.ids[..pass.config.top_k_experts]);
             moe::one_row(pass, &part, store, s, w)?;
+            if let Some(next) = weights.layers.get(layer + 1) {
+                look.guess(pass, layer + 1, &next.feed_forward, store, w.x);
+            }
         } else {
             let next = (ahead && layer + 1 < weights.layers.len()).then_some(layer + 1);
             moe::many_rows(pass, &part, store, next, s, w, between)?;

@@ -1,11 +1,14 @@
 //! How a model is run, and the bounds of it.
 
-use crate::store::{Policy, Reads};
+use crate::store::{Policy, RdAdvise, Reads};
 use crate::{Error, Result};
 use fieldfare_kernels::Planes;
 
 /// Slots of a layer when nothing is said and nobody plans: the knee of the hit-rate curve.
 pub const DEFAULT_SLOTS: usize = 16;
+
+/// Spare slots to read ahead into: more than the disk can fill while it has nothing else to do.
+pub const SPARE_SLOTS: usize = 3;
 
 /// Tokens of a prefill pass when nothing is said: a whole prompt, mostly.
 pub const DEFAULT_PASS_TOKENS: usize = 4096;
@@ -32,6 +35,29 @@ impl Precision {
     }
 }
 
+/// Whether experts of the next layer are read before its router has chosen them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LookAhead {
+    /// While it pays, by what is measured.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl std::fmt::Display for LookAhead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        })
+    }
+}
+
 /// How to run a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunnerOptions {
@@ -47,6 +73,10 @@ pub struct RunnerOptions {
     pub policy: Policy,
     /// Worker threads; `None` is one for each core this process may use.
     pub threads: Option<usize>,
+    /// Whether experts are read before they are asked for. Never changes a result.
+    pub look_ahead: LookAhead,
+    /// Whether buffered reads are announced to the page cache. Never changes a result.
+    pub rdadvise: RdAdvise,
 }
 
 impl Default for RunnerOptions {
@@ -58,6 +88,8 @@ impl Default for RunnerOptions {
             slots_per_layer: None,
             policy: Policy::default(),
             threads: None,
+            look_ahead: LookAhead::default(),
+            rdadvise: RdAdvise::default(),
         }
     }
 }
@@ -91,6 +123,8 @@ impl RunnerOptions {
 pub struct Memory {
     /// Expert slots of all layers together.
     pub slots: usize,
+    /// Slots more for experts that are read before they are asked for; without any there is no look-ahead.
+    pub spares: usize,
     /// Bytes that KV caches, passes over a prompt and slots share: slots are given up as the cache grows, and for the time
     /// of a pass. `None` keeps them all.
     pub shared_bytes: Option<u64>,

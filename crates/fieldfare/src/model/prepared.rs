@@ -4,9 +4,10 @@
 //! touched yet.
 
 use super::config::Config;
+use super::core_ahead::CoreAhead;
 use super::footprint;
 use super::kv::{KvCache, KvType};
-use super::options::{DEFAULT_SLOTS, Memory, Precision, RunnerOptions};
+use super::options::{DEFAULT_SLOTS, LookAhead, Memory, Precision, RunnerOptions, SPARE_SLOTS};
 use super::runner::Runner;
 use super::scratch::Scratch;
 use super::weights::Weights;
@@ -93,9 +94,12 @@ impl Prepared {
         let experts = self.config.num_experts;
         let slots = self.options.slots_per_layer.unwrap_or_else(|| DEFAULT_SLOTS.min(experts));
         let slots = slots.saturating_mul(self.config.layers.len());
+        let all = experts.saturating_mul(self.config.layers.len());
+        let spares = if self.options.look_ahead == LookAhead::Off || slots >= all { 0 } else { SPARE_SLOTS };
         let pass_tokens = self.options.prefill_chunk_tokens;
         Memory {
             slots,
+            spares,
             shared_bytes: None,
             floor_slots: slots,
             kept_bytes: 0,
@@ -112,11 +116,14 @@ impl Prepared {
     /// [`Error::BadRequest`] for slots out of range or memory that the system does not have, [`Error::Io`] or
     /// [`Error::Damaged`] for files that cannot be read.
     pub fn run(self, memory: Memory) -> Result<Runner> {
+        // The first thing: the disk has work then while files are opened and slots made.
+        let ahead = memory.read_core_ahead && !memory.copy_core;
+        let core = ahead.then(|| CoreAhead::start(&self.dir)).flatten();
         let store = self.open_store(&memory)?;
         if memory.copy_core {
             self.dir.copy_resident()?;
         }
-        Runner::assemble(self, store, &memory)
+        Runner::assemble(self, store, &memory, core)
     }
 
     fn open_store(&self, memory: &Memory) -> Result<ExpertStore> {
@@ -137,6 +144,7 @@ impl Prepared {
             slots: memory.slots,
             stride: usize::try_from(stride)
                 .map_err(|_| Error::damaged("manifest.json: expertStride", "exceeds the address space"))?,
+            spares: memory.spares,
             readers: DEFAULT_READERS,
         };
         let reader = LayerFiles::new(dir.path(), stride, files);
@@ -146,7 +154,9 @@ impl Prepared {
             reader.try_direct(trial.bytes_mut());
         }
         let reader: Box<dyn Reader> = Box::new(reader);
-        ExpertStore::new(shape, self.options.policy, reader)
+        let mut store = ExpertStore::new(shape, self.options.policy, reader)?;
+        store.set_advice(self.options.rdadvise);
+        Ok(store)
     }
 }
 

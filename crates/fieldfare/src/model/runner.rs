@@ -5,6 +5,7 @@ use super::core_ahead::CoreAhead;
 use super::footprint;
 use super::forward::{Pass, forward};
 use super::kv::{KvCache, Sequence};
+use super::look_ahead::Looker;
 use super::options::{Memory, RunnerOptions};
 use super::prepared::Prepared;
 use super::scratch::{HEAD_ROWS, Scratch};
@@ -12,14 +13,14 @@ use super::weights::Weights;
 use super::wide::{Shape, Wide};
 use super::{Forward, Kept, Probe, RouteOverride, head};
 use crate::format::ModelDir;
-use crate::store::{ExpertStore, Reads};
+use crate::store::{ExpertStore, RdAdvise, Reads};
 use crate::{Error, Result};
 use fieldfare_kernels::{Kernels, Planes, Pool};
 use std::borrow::Borrow;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is to blame when the numbers are wrong and the structure is right.
 const WEIGHT_FILES: &str = "model_weights.bin or packed_experts/layer_*.bin";
@@ -35,6 +36,18 @@ pub struct RunnerStats {
     pub decode_hits: u64,
     /// Experts read by decode.
     pub decode_misses: u64,
+    /// Experts that were guessed while tokens were generated, and given to the readers.
+    pub ahead_guesses: u64,
+    /// Of these, ones that were then wanted.
+    pub ahead_used: u64,
+    /// Bytes read for the others; part of `bytes_read`.
+    pub ahead_wasted_bytes: u64,
+    /// Experts chosen where there was a guess.
+    pub ahead_chosen: u64,
+    /// Of these, ones that had been guessed, held or not.
+    pub ahead_recalled: u64,
+    /// Whether experts were read ahead for the last generated token.
+    pub looks_ahead: bool,
     /// Bytes read from layer files.
     pub bytes_read: u64,
     /// Time spent in those reads.
@@ -61,6 +74,10 @@ pub struct RunnerStats {
     pub slots_per_layer: usize,
     /// How experts are read.
     pub reads: Option<Reads>,
+    /// How buffered reads are announced to the page cache; off where reads are direct.
+    pub rdadvise: RdAdvise,
+    /// Bytes that were announced.
+    pub advised_bytes: u64,
     /// Worker threads.
     pub threads: usize,
 }
@@ -79,6 +96,7 @@ pub struct Runner {
     /// The text that is worked on.
     sequence: Sequence,
     store: ExpertStore,
+    look: Looker,
     scratch: Scratch,
     /// How large the buffers of a pass are.
     wide: Shape,
@@ -104,15 +122,20 @@ impl Runner {
         prepared.run(memory)
     }
 
-    pub(super) fn assemble(prepared: Prepared, store: ExpertStore, memory: &Memory) -> Result<Self> {
+    pub(super) fn assemble(
+        prepared: Prepared,
+        store: ExpertStore,
+        memory: &Memory,
+        core: Option<CoreAhead>,
+    ) -> Result<Self> {
         let Prepared { dir, config, weights, kernels, pool, cache, scratch, wide, options } = prepared;
-        let ahead = memory.read_core_ahead && !memory.copy_core;
         Ok(Self {
-            _core: ahead.then(|| CoreAhead::start(&dir)).flatten(),
+            _core: core,
             planes: options.precision.planes(),
             wide,
             one: Wide::new(wide, 1)?,
             pass_tokens: memory.pass_tokens.min(options.prefill_chunk_tokens).min(options.max_context).max(1),
+            look: Looker::new(options.look_ahead, config.hidden_size, config.num_experts),
             dir,
             config,
             weights,
@@ -152,8 +175,14 @@ impl Runner {
 
     /// What was done so far and what memory is taken, but for the huge pages.
     pub fn stats(&self) -> RunnerStats {
-        let store = self.store.stats();
+        let (store, found) = (self.store.stats(), self.look.found());
         RunnerStats {
+            ahead_guesses: store.ahead_guesses,
+            ahead_used: store.ahead_used,
+            ahead_wasted_bytes: store.ahead_wasted_bytes,
+            ahead_chosen: found.chosen,
+            ahead_recalled: found.guessed,
+            looks_ahead: self.look.is_on(),
             hits: store.hits,
             misses: store.misses,
             bytes_read: store.bytes_read,
@@ -163,6 +192,8 @@ impl Runner {
             scratch_bytes: self.scratch.bytes() + self.one.bytes(),
             slots: self.store.slots(),
             reads: Some(self.store.reads()),
+            rdadvise: self.store.advice(),
+            advised_bytes: store.advised_bytes,
             core_copied_bytes: self.dir.resident().copied_bytes(),
             slots_per_layer: self.store.slots_per_layer(),
             threads: self.pool.threads(),
@@ -306,7 +337,8 @@ impl Runner {
         let (sequence, store, scratch) = (&mut self.sequence, &mut self.store, &mut self.scratch);
         let mut own = wide;
         let mut wide = own.as_mut().unwrap_or(&mut self.one).rows();
-        let done = forward(&mut pass, &self.weights, ids, sequence, store, scratch, &mut wide, between);
+        let look = &mut self.look;
+        let done = forward(&mut pass, &self.weights, ids, sequence, store, look, scratch, &mut wide, between);
         if let Err(error) = done {
             self.sequence.rewind(start);
             return Err(error);
@@ -423,10 +455,12 @@ impl Forward for Runner {
 
     fn decode(&mut self, id: u32) -> Result<&mut [f32]> {
         self.check(&[id])?;
-        let before = self.store.stats();
+        let (before, start) = (self.store.stats(), Instant::now());
+        self.look.begin_token(&self.store);
         let go_on = |_| ControlFlow::Continue(());
         self.pass(&[id], Rows::Last, &mut { go_on }, &mut |_, _| ControlFlow::Continue(()))?;
         let after = self.store.stats();
+        self.look.end_token(&self.store, start.elapsed(), after.misses - before.misses);
         self.stats.decode_hits += after.hits - before.hits;
         self.stats.decode_misses += after.misses - before.misses;
         self.stats.decode_tokens += 1;

@@ -197,6 +197,13 @@ impl Weights {
     /// # Errors
     /// [`Error::Damaged`] names the tensor that is missing or of another shape.
     pub(super) fn open(dir: &ModelDir, config: &Config) -> Result<Self> {
+        // They lie all over the file: asked for at once they are one wave of small reads, not one wait each.
+        for entry in dir.index().entries.iter().filter(|entry| is_vector(entry)) {
+            if let (Ok(start), Ok(end)) = (usize::try_from(entry.data.start), usize::try_from(entry.data.end))
+            {
+                dir.resident().map().will_need(start..end);
+            }
+        }
         let tensors = Tensors::new(dir.index(), dir.resident().bytes());
         let (hidden, vocab) = (config.hidden_size, config.vocab_size);
         let head = HeadWeights {
@@ -234,6 +241,11 @@ impl Weights {
             largest * (2.0 * weight.len() as f32).sqrt() < f16::MAX.to_f32()
         })
     }
+}
+
+/// Whether an entry is one of the vectors that are decoded when the model is opened.
+fn is_vector(entry: &IndexEntry) -> bool {
+    matches!(entry.dtype, DType::Bf16 | DType::F16 | DType::F32) && entry.shape[1] == 0
 }
 
 /// Largest expert blob accepted, some hundred times that of 26B-A4B.

@@ -3,10 +3,12 @@
 //!
 //! Slots of all layers are one allocation ([`slots`]), each layer has an equal share, [`policy`] says which
 //! expert is worth keeping, [`plan`] works out a request without doing it, [`readers`] are the threads that read,
-//! [`reader`] how one blob is read, [`sweep`] how a whole prompt goes through a layer. What is missing is asked for at once; what is held is delivered meanwhile, and
-//! then each blob as it arrives. Results do not depend on any of this: a blob is the same bytes wherever it comes
+//! [`reader`] how one blob is read, [`sweep`] how a whole prompt goes through a layer, `ahead` reads what is only guessed, [`advice`] announces to the page cache what is about to be read.
+//! What is missing is asked for at once; what is held is delivered meanwhile, and then each blob as it arrives. Results do not depend on any of this: a blob is the same bytes wherever it comes
 //! from, and callers must not let the order of delivery change their sums.
 
+pub mod advice;
+mod ahead;
 pub mod plan;
 pub mod policy;
 pub mod reader;
@@ -14,11 +16,14 @@ pub mod readers;
 pub mod slots;
 pub mod sweep;
 
+pub use advice::RdAdvise;
 pub use plan::Step;
 pub use policy::Policy;
 pub use reader::{LayerFile, LayerFiles, ReadAt, Reader};
 
 use crate::{Error, Result};
+use advice::Advice;
+use ahead::Spare;
 use policy::Uses;
 use readers::{Done, Job, Place, Readers};
 use slots::{SlotPool, slots_of};
@@ -59,6 +64,14 @@ pub struct StoreStats {
     pub bytes_read: u64,
     /// Time in which at least one read was under way.
     pub read_time: Duration,
+    /// Experts that were guessed and given to the readers.
+    pub ahead_guesses: u64,
+    /// Of these, ones that were wanted.
+    pub ahead_used: u64,
+    /// Bytes read for the others, up to where they were called off; part of `bytes_read`.
+    pub ahead_wasted_bytes: u64,
+    /// Bytes that were announced to the page cache.
+    pub advised_bytes: u64,
 }
 
 /// One layer's slots and counts.
@@ -79,6 +92,11 @@ pub struct ExpertStore {
     readers: Readers,
     /// What [`ExpertStore::begin`] left for [`ExpertStore::finish`].
     request: Option<Request>,
+    advice: Advice,
+    /// Spare slots.
+    spares: Vec<Spare>,
+    /// A request or sweep has begun to run and has not ended.
+    open: bool,
     /// Buffers of a sweep, while there are any.
     transit: Option<Transit>,
     experts: usize,
@@ -94,6 +112,8 @@ pub struct StoreShape {
     pub experts: usize,
     /// Slots of all layers together: at least one a layer, at most all experts.
     pub slots: usize,
+    /// Slots more, of no layer, into which experts are read that are only guessed.
+    pub spares: usize,
     /// Bytes of a blob and of a slot.
     pub stride: usize,
     /// Reader threads.
@@ -105,6 +125,8 @@ struct Request {
     layer: usize,
     steps: Vec<Step>,
     progress: Progress,
+    /// Steps whose expert has come to its slot from a spare one and is to be delivered.
+    ready: Vec<usize>,
 }
 
 /// How far a request has come.
@@ -146,7 +168,7 @@ impl ExpertStore {
     /// # Errors
     /// [`Error::BadRequest`] for a slot count out of range or a pool beyond the address space.
     pub fn new(shape: StoreShape, policy: Policy, reader: Box<dyn Reader>) -> Result<Self> {
-        let StoreShape { layers, experts, slots, stride, readers } = shape;
+        let StoreShape { layers, experts, slots, spares, stride, readers } = shape;
         let most = layers.saturating_mul(experts);
         if slots == 0 || slots < layers || slots > most {
             let reason = format!(
@@ -160,10 +182,13 @@ impl ExpertStore {
             Layer { held: vec![None; slots], coming: vec![None; slots], ahead: vec![false; slots], uses }
         };
         Ok(Self {
-            slots: SlotPool::new(layers, slots, stride)?,
+            slots: SlotPool::with_spares(layers, slots, spares, stride)?,
             layers: (0..layers).map(layer).collect(),
             readers: Readers::new(reader, readers)?,
             request: None,
+            advice: Advice::default(),
+            spares: vec![Spare::default(); spares],
+            open: false,
             transit: None,
             experts,
             stats: StoreStats::default(),
@@ -184,17 +209,47 @@ impl ExpertStore {
     /// # Errors
     /// [`Error::BadRequest`] for a layer that does not exist.
     pub fn begin(&mut self, layer: usize, wanted: &[usize]) -> Result<()> {
-        self.settle(); // what a panic in `each`, or a request not finished, may have left
+        if std::mem::take(&mut self.open) {
+            self.settle(); // what a panic in `each`, or a request not finished, may have left
+        }
         let mut steps = self.request.take().map(|request| request.steps).unwrap_or_default();
         let layers = self.layers.len();
         let Some(state) = self.layers.get(layer) else {
             return Err(Error::bad("layer", format!("{layer} is not one of {layers}")));
         };
         plan::plan(&state.held, wanted, &state.uses, &mut steps);
-        let mut request = Request { layer, progress: Progress::new(&steps), steps };
+        self.drop_guesses(layer, wanted);
+        let mut request = Request { layer, progress: Progress::new(&steps), steps, ready: Vec::new() };
+        self.open = true;
+        self.announce(&request);
         self.ask(&mut request);
         self.request = Some(request);
         Ok(())
+    }
+
+    /// Has missing experts announced to the page cache from now on, where reads go through it.
+    pub fn set_advice(&mut self, mode: RdAdvise) {
+        self.advice = Advice::new(mode);
+    }
+
+    /// How missing experts are announced: not at all where reads do not go through the page cache.
+    pub fn advice(&self) -> RdAdvise {
+        if self.reads() == Reads::Buffered { self.advice.mode() } else { RdAdvise::Off }
+    }
+
+    fn announce(&mut self, request: &Request) {
+        if self.advice() == RdAdvise::Off {
+            return;
+        }
+        let missing = |step: &Step| matches!(step, Step::Read { .. }).then(|| step.expert());
+        let experts: Vec<usize> = request.steps.iter().filter_map(missing).collect();
+        let bytes = (experts.len() * self.slots.stride()) as u64;
+        if self.advice.wants(request.layer, experts.len(), bytes)
+            && let Some((bytes, slowest)) = self.readers.reader().advise(request.layer, &experts)
+        {
+            self.advice.note(bytes, slowest);
+            self.stats.advised_bytes += bytes;
+        }
     }
 
     /// Lends the blob of every expert that [`ExpertStore::begin`] was asked for to `each`, once, in an order of the store's
@@ -205,7 +260,10 @@ impl ExpertStore {
     pub fn finish(&mut self, each: &mut dyn FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         let Some(mut request) = self.request.take() else { return Ok(()) };
         let result = self.run(&mut request, each);
-        self.settle();
+        if result.is_err() || request.progress.delivered.contains(&false) {
+            self.settle();
+        }
+        self.open = false;
         result
     }
 
@@ -215,20 +273,17 @@ impl ExpertStore {
         let hits: Vec<usize> =
             (0..request.steps.len()).filter(|&at| matches!(request.steps[at], Step::Hit { .. })).collect();
         let mut hits = hits.into_iter();
-        loop {
+        while request.progress.delivered.contains(&false) {
             self.ask(request);
-            let (at, is_hit) = match hits.next() {
-                Some(at) => (at, true),
-                None => match self.readers.wait() {
-                    None => return Ok(()),
-                    Some(done) => {
-                        let place = done.job.place;
-                        self.take_back(done)?;
-                        let Place::Slot(slot) = place else { continue };
-                        let Some(at) = request.read_into(slot) else { continue }; // not of this request
-                        (at, false)
-                    }
-                },
+            let (at, is_hit) = if let Some(at) = hits.next() {
+                (at, true)
+            } else if let Some(at) = request.ready.pop() {
+                (at, false)
+            } else {
+                let Some(done) = self.readers.wait() else { break };
+                let Some(slot) = self.take_back(done)? else { continue };
+                let Some(at) = request.read_into(slot) else { continue }; // not of this request
+                (at, false)
             };
             let step = request.steps[at];
             let Some(blob) = self.slots.get(layer, step.slot()) else { continue }; // lent: cannot be
@@ -236,17 +291,18 @@ impl ExpertStore {
             each(step.expert(), blob)?;
             request.progress.delivered[at] = true;
         }
+        Ok(())
     }
 
     /// Gives the readers every job whose slot is free; they take them one by one, in this order.
     fn ask(&mut self, request: &mut Request) {
-        let Request { layer, steps, progress } = request;
-        for (at, &step) in steps.iter().enumerate() {
-            let Step::Read { expert, slot, .. } = step else { continue };
-            if progress.asked[at] || !progress.is_free(at) {
+        for at in 0..request.steps.len() {
+            let Step::Read { expert, slot, .. } = request.steps[at] else { continue };
+            if request.progress.asked[at] || !request.progress.is_free(at) {
                 continue;
             }
-            progress.asked[at] = self.read_into_slot(*layer, expert, slot);
+            request.progress.asked[at] =
+                self.take_guess(request, at) || self.read_into_slot(request.layer, expert, slot);
         }
     }
 
@@ -262,29 +318,36 @@ impl ExpertStore {
         true
     }
 
-    /// Notes what a read that ended left in its place.
-    fn take_back(&mut self, Done { job, result }: Done) -> Result<()> {
+    /// Notes what a read that ended left in its place; the slot of its layer, if it is one now.
+    fn take_back(&mut self, Done { job, result, bytes, called_off }: Done) -> Result<Option<usize>> {
         let Job { layer, expert, place, loan } = job;
-        let good = matches!(result, Ok(Ok(())));
-        match place {
+        let good = !called_off && matches!(result, Ok(Ok(())));
+        self.stats.bytes_read += bytes as u64;
+        let slot = match place {
             Place::Slot(slot) => {
                 self.slots.take_back(loan);
                 let state = &mut self.layers[layer];
                 state.coming[slot] = None;
                 state.held[slot] = good.then_some(expert);
+                Some(slot)
             }
             Place::Transit(buffer) => {
                 if let Some(transit) = &mut self.transit {
                     transit.take_back(buffer, loan, good);
                 }
+                None
             }
-        }
-        if good {
-            self.stats.misses += 1;
-            self.stats.bytes_read += self.slots.stride() as u64;
-        }
+            Place::Spare(number) => {
+                self.slots.take_back(loan);
+                self.end_spare(number, good, bytes)
+            }
+        };
+        let wanted = slot.is_some() || matches!(place, Place::Transit(_));
+        self.stats.misses += u64::from(good && wanted);
         match result {
-            Ok(read) => read,
+            // Nobody waits for a guess that failed: whoever wants it reads it again.
+            Ok(Err(_)) if !wanted => Ok(None),
+            Ok(read) => read.map(|()| slot),
             Err(panic) => {
                 self.settle();
                 std::panic::resume_unwind(panic)
@@ -294,12 +357,13 @@ impl ExpertStore {
 
     /// Waits for every read that is still out; what arrives is held, errors concern nobody any more.
     fn settle(&mut self) {
-        while let Some(Done { job, result }) = self.readers.wait() {
+        self.readers.call_off(|_, _| true);
+        while let Some(Done { job, result, bytes, called_off }) = self.readers.wait() {
             let result = match result {
                 Ok(Ok(())) => Ok(Ok(())),
                 _ => Ok(Err(Error::Cancelled)),
             };
-            let _ = self.take_back(Done { job, result });
+            let _ = self.take_back(Done { job, result, bytes, called_off });
         }
     }
 
@@ -312,6 +376,7 @@ impl ExpertStore {
             return;
         }
         self.settle();
+        self.spares.fill(Spare::default());
         let layers = self.layers.len();
         for layer in 0..layers {
             self.keep_best(layer, slots_of(slots, layers, layer));
@@ -352,6 +417,16 @@ impl ExpertStore {
     /// How blobs are read now.
     pub fn reads(&self) -> Reads {
         self.readers.reader().mode()
+    }
+
+    /// Slots beside those of the layers, to read ahead into.
+    pub fn spares(&self) -> usize {
+        self.spares.len()
+    }
+
+    /// Bytes of a slot.
+    pub fn stride(&self) -> usize {
+        self.slots.stride()
     }
 
     /// Bytes of all slots.

@@ -5,26 +5,34 @@
 //! damage, any other refusal an I/O error that names the file. Direct reads continue at a block's border, and where
 //! a file system refuses them, be it only at some read, the page cache serves instead and [`Reader::mode`] says so.
 
-use super::Reads;
+use super::{Reads, advice};
 use crate::sys::file::ReadFile;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Delivers the blob of one expert; several threads ask at once.
 pub trait Reader: Send + Sync {
-    /// Fills `into`, which is one blob long, with the blob of `expert` in `layer`.
+    /// Fills `into` with the blob of `expert` in `layer`, or the part of it that begins at byte `from`.
     ///
     /// # Errors
     /// [`Error::Damaged`] if the file ends too early, [`Error::Io`] if it cannot be read; `into` then holds
     /// anything.
-    fn read(&self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()>;
+    fn read(&self, layer: usize, expert: usize, from: usize, into: &mut [u8]) -> Result<()>;
 
     /// How blobs are read now.
     fn mode(&self) -> Reads {
         Reads::Buffered
+    }
+
+    /// Tells the page cache that these experts of a layer are about to be read: bytes, and the time of the slowest call. `None`
+    /// where there is no page cache to tell, or no way to.
+    fn advise(&self, layer: usize, experts: &[usize]) -> Option<(u64, Duration)> {
+        let _ = (layer, experts);
+        None
     }
 }
 
@@ -35,6 +43,14 @@ pub trait ReadAt {
     /// # Errors
     /// As the operating system says.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Has the page cache begin to read.
+    ///
+    /// # Errors
+    /// As the operating system says; [`io::ErrorKind::Unsupported`] where it cannot be told.
+    fn advise(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Turns direct reads on (then with what their offsets must be multiples of) or off.
     ///
@@ -54,6 +70,10 @@ impl ReadAt for File {
 impl ReadAt for ReadFile {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         ReadFile::read_at(self, into, offset)
+    }
+
+    fn advise(&self, offset: u64, len: u64) -> io::Result<()> {
+        ReadFile::advise(self, offset, len)
     }
 
     fn set_direct(&self, on: bool) -> io::Result<usize> {
@@ -151,7 +171,7 @@ impl<F: ReadAt> LayerFiles<F> {
 }
 
 impl<F: ReadAt + Send + Sync> Reader for LayerFiles<F> {
-    fn read(&self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()> {
+    fn read(&self, layer: usize, expert: usize, from: usize, into: &mut [u8]) -> Result<()> {
         let file = self
             .layers
             .get(layer)
@@ -160,6 +180,7 @@ impl<F: ReadAt + Send + Sync> Reader for LayerFiles<F> {
             .rank_of
             .get(expert)
             .and_then(|&rank| u64::from(rank).checked_mul(self.stride))
+            .and_then(|offset| offset.checked_add(from as u64))
             .ok_or_else(|| Error::damaged(file.name.as_str(), format!("has no expert {expert}")))?;
         let block = self.block.load(Ordering::Relaxed);
         let mut read = read_full(&file.file, block.max(1), offset, into);
@@ -181,6 +202,19 @@ impl<F: ReadAt + Send + Sync> Reader for LayerFiles<F> {
     fn mode(&self) -> Reads {
         if self.block.load(Ordering::Relaxed) > 0 { Reads::Direct } else { Reads::Buffered }
     }
+
+    fn advise(&self, layer: usize, experts: &[usize]) -> Option<(u64, Duration)> {
+        let file = self.layers.get(layer).filter(|_| self.mode() == Reads::Buffered)?;
+        let ranks =
+            experts.iter().filter_map(|&expert| file.rank_of.get(expert).map(|&rank| u64::from(rank)));
+        let (mut bytes, mut slowest) = (0, Duration::ZERO);
+        for (offset, len) in advice::ranges(ranks.collect(), self.stride) {
+            let start = Instant::now();
+            file.file.advise(offset, len).ok()?; // it was only advice: the read tells what is wrong
+            (bytes, slowest) = (bytes + len, slowest.max(start.elapsed()));
+        }
+        Some((bytes, slowest))
+    }
 }
 
 #[cfg(test)]
@@ -195,13 +229,20 @@ mod tests {
         /// Block of direct reads, while they are on.
         block: Option<usize>,
         direct: Mutex<bool>,
+        advised: Mutex<Vec<(u64, u64)>>,
     }
 
     impl Scripted {
         fn new(len: usize, script: &[Result<usize, io::ErrorKind>]) -> Self {
             let mut script = script.to_vec();
             script.reverse();
-            Self { len, script: Mutex::new(script), block: None, direct: Mutex::new(false) }
+            Self {
+                len,
+                script: Mutex::new(script),
+                block: None,
+                direct: Mutex::default(),
+                advised: Mutex::default(),
+            }
         }
 
         fn with_block(self, block: usize) -> Self {
@@ -224,6 +265,11 @@ mod tests {
             Ok(n)
         }
 
+        fn advise(&self, offset: u64, len: u64) -> io::Result<()> {
+            self.advised.lock().unwrap().push((offset, len));
+            Ok(())
+        }
+
         fn set_direct(&self, on: bool) -> io::Result<usize> {
             let block = self.block.ok_or(io::ErrorKind::Unsupported)?;
             *self.direct.lock().unwrap() = on;
@@ -238,7 +284,7 @@ mod tests {
 
     fn blob(reader: &LayerFiles<Scripted>, expert: usize) -> Result<Vec<u8>> {
         let mut blob = [0; 16];
-        reader.read(0, expert, &mut blob).map(|()| blob.to_vec())
+        reader.read(0, expert, 0, &mut blob).map(|()| blob.to_vec())
     }
 
     const INTERRUPTED: Result<usize, io::ErrorKind> = Err(io::ErrorKind::Interrupted);
@@ -249,6 +295,9 @@ mod tests {
         assert_eq!(blob(&reader, 0).unwrap(), (32..48).collect::<Vec<u8>>());
         assert_eq!(blob(&reader, 1).unwrap(), (0..16).collect::<Vec<u8>>());
         assert_eq!(reader.mode(), Reads::Buffered);
+        let mut part = [0; 5];
+        reader.read(0, 2, 4, &mut part).unwrap();
+        assert_eq!(part, [20, 21, 22, 23, 24]);
     }
 
     #[test]
@@ -266,7 +315,7 @@ mod tests {
             "{eio}"
         );
         assert!(blob(&files(Scripted::new(48, &[])), 3).is_err());
-        assert!(files(Scripted::new(48, &[])).read(1, 0, &mut [0; 16]).is_err());
+        assert!(files(Scripted::new(48, &[])).read(1, 0, 0, &mut [0; 16]).is_err());
     }
 
     fn direct(len: usize, block: usize, script: &[Result<usize, io::ErrorKind>]) -> LayerFiles<Scripted> {
@@ -307,6 +356,16 @@ mod tests {
         // A buffered read that is refused alike is not tried for ever.
         let invalid = Err(io::ErrorKind::InvalidInput);
         assert!(blob(&direct(48, 4, &[invalid, invalid]), 0).is_err());
+    }
+
+    #[test]
+    fn the_page_cache_is_told_where_it_serves() {
+        let buffered = files(Scripted::new(48, &[]));
+        assert_eq!(buffered.advise(0, &[2, 1, 9]).unwrap().0, 32);
+        assert_eq!(*buffered.layers[0].file.advised.lock().unwrap(), [(0, 32)]);
+        assert!(buffered.advise(1, &[0]).is_none());
+        let direct = direct(48, 4, &[]);
+        assert!(direct.advise(0, &[0]).is_none() && direct.layers[0].file.advised.lock().unwrap().is_empty());
     }
 
     #[test]

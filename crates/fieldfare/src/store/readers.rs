@@ -1,8 +1,11 @@
 //! The reader threads: a few threads that fill lent slots, so that a layer's misses are read side by side and while
 //! something else is computed.
 //!
-//! Jobs are taken in the order they were given and come back in the order they end. A panic in a reader comes back with
-//! its job, so that nothing waits for ever and the slot is not lost.
+//! A blob is read in a few parts, so that two threads together bring one blob after the other rather than two at once,
+//! late, and the disk has a request while a thread waits for a processor. Jobs are taken in the order they were given;
+//! those that were only guessed ([`Readers::submit_ahead`]) run while nothing else is asked for, and stop after the parts
+//! under way when something is. Jobs come back in the order they end. A panic in a reader comes back with its job, so that
+//! nothing waits for ever and the slot is not lost.
 
 use super::reader::Reader;
 use super::slots::Loan;
@@ -13,6 +16,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Bytes of a part, about. A multiple of every block of direct reads.
+const PART: usize = 832 << 10;
+
+/// Parts of guessed blobs that are under way at once: what is asked for meanwhile waits for no more.
+const GUESSED_AT_ONCE: usize = 2;
+
 /// Where a blob goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
@@ -20,6 +29,8 @@ pub enum Place {
     Slot(usize),
     /// A transit buffer.
     Transit(usize),
+    /// A spare slot.
+    Spare(usize),
 }
 
 /// A blob to be read.
@@ -42,19 +53,108 @@ pub struct Done {
     pub job: Job,
     /// How the read ended; a panic of the reader is for the caller to carry on.
     pub result: std::thread::Result<Result<()>>,
+    /// Bytes that were read.
+    pub bytes: usize,
+    /// It was called off before its end, which is then no good.
+    pub called_off: bool,
+}
+
+/// A job that is not over.
+struct Task {
+    job: Job,
+    number: u64,
+    guessed: bool,
+    called_off: bool,
+    /// Bytes of the blob that were given to threads.
+    given: usize,
+    read: usize,
+    /// Parts under way.
+    running: usize,
+    result: std::thread::Result<Result<()>>,
+}
+
+impl Task {
+    /// More of it can be given to a thread.
+    fn has_more(&self) -> bool {
+        !self.called_off && matches!(self.result, Ok(Ok(()))) && !self.job.loan.is_empty()
+    }
+
+    fn is_over(&self) -> bool {
+        self.running == 0 && !self.has_more()
+    }
+}
+
+/// A part of a blob, on its way.
+struct Piece {
+    number: u64,
+    layer: usize,
+    expert: usize,
+    from: usize,
+    loan: Loan,
 }
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    /// In the order given.
+    tasks: Vec<Task>,
     ended: VecDeque<Done>,
-    /// Jobs given and not yet ended.
-    open: usize,
-    /// Since when `open` has not been 0.
+    numbers: u64,
+    /// Since when there have been tasks.
     since: Option<Instant>,
-    /// Time with `open` above 0, up to `since`.
+    /// Time with tasks, up to `since`.
     busy: Duration,
     closing: bool,
+}
+
+impl State {
+    /// The next part to read.
+    fn next_piece(&mut self) -> Option<Piece> {
+        let asked = self.tasks.iter().position(|task| !task.guessed && task.has_more());
+        let guessed = || {
+            let idle = self.tasks.iter().all(|task| task.guessed);
+            let running: usize = self.tasks.iter().map(|task| task.running).sum();
+            let free = idle && running < GUESSED_AT_ONCE;
+            free.then(|| self.tasks.iter().position(Task::has_more)).flatten()
+        };
+        let at = asked.or_else(guessed)?;
+        let task = &mut self.tasks[at];
+        // What would be left of less than half a part goes along.
+        let left = task.job.loan.len();
+        let len = if left < PART + PART / 2 { left } else { PART };
+        let loan = task.job.loan.split_off_front(len);
+        let from = task.given;
+        task.given += len;
+        task.running += 1;
+        Some(Piece { number: task.number, layer: task.job.layer, expert: task.job.expert, from, loan })
+    }
+
+    /// Notes how the read of a part ended.
+    fn put_back(&mut self, piece: Piece, result: std::thread::Result<Result<()>>) {
+        let Some(task) = self.tasks.iter_mut().find(|task| task.number == piece.number) else { return };
+        task.running -= 1;
+        if matches!(result, Ok(Ok(()))) {
+            task.read += piece.loan.len();
+        } else if matches!(task.result, Ok(Ok(()))) {
+            task.result = result;
+        }
+        task.job.loan.join(piece.loan);
+        self.end_tasks();
+    }
+
+    /// Hands out the tasks that are over.
+    fn end_tasks(&mut self) {
+        while let Some(at) = self.tasks.iter().position(Task::is_over) {
+            let Task { job, result, read, called_off, .. } = self.tasks.remove(at);
+            // Called off too late.
+            let called_off = called_off && !job.loan.is_empty();
+            self.ended.push_back(Done { job, result, bytes: read, called_off });
+        }
+        if self.tasks.is_empty()
+            && let Some(since) = self.since.take()
+        {
+            self.busy += since.elapsed();
+        }
+    }
 }
 
 struct Shared {
@@ -76,22 +176,23 @@ impl Shared {
             if state.closing {
                 return;
             }
-            let Some(mut job) = state.jobs.pop_front() else {
+            let Some(mut piece) = state.next_piece() else {
                 state = self.given.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             drop(state);
-            let (layer, expert) = (job.layer, job.expert);
-            let result = catch_unwind(AssertUnwindSafe(|| self.reader.read(layer, expert, job.loan.bytes())));
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                self.reader.read(piece.layer, piece.expert, piece.from, piece.loan.bytes())
+            }));
             state = self.state();
-            state.ended.push_back(Done { job, result });
-            state.open -= 1;
-            if state.open == 0
-                && let Some(since) = state.since.take()
-            {
-                state.busy += since.elapsed();
+            let before = state.ended.len();
+            state.put_back(piece, result);
+            if state.ended.len() > before {
+                self.ended.notify_one();
+                if state.tasks.iter().all(|task| task.guessed) && !state.tasks.is_empty() {
+                    self.given.notify_all(); // guesses may run now
+                }
             }
-            self.ended.notify_one();
         }
     }
 }
@@ -142,15 +243,57 @@ impl Readers {
 
     /// Gives a job; it runs as soon as a thread is free.
     pub fn submit(&mut self, job: Job) {
+        self.give(job, false);
+    }
+
+    /// Gives a job that nobody has asked for yet; it runs while there is no other.
+    pub fn submit_ahead(&mut self, job: Job) {
+        self.give(job, true);
+    }
+
+    fn give(&mut self, job: Job, guessed: bool) {
         let mut state = self.shared.state();
-        state.jobs.push_back(job);
-        state.open += 1;
+        let number = state.numbers;
+        state.numbers += 1;
+        let parts = job.loan.len().div_ceil(PART);
+        state.tasks.push(Task {
+            job,
+            number,
+            guessed,
+            called_off: false,
+            given: 0,
+            read: 0,
+            running: 0,
+            result: Ok(Ok(())),
+        });
         if state.since.is_none() {
             state.since = Some(Instant::now());
         }
         drop(state);
         self.out += 1;
-        self.shared.given.notify_one();
+        for _ in 0..parts.min(self.threads.len()) {
+            self.shared.given.notify_one();
+        }
+    }
+
+    /// Somebody asks for what was guessed: it runs as the others from now on. False if no such job is out.
+    pub fn confirm(&mut self, place: Place) -> bool {
+        let mut state = self.shared.state();
+        let Some(task) = state.tasks.iter_mut().find(|task| task.job.place == place) else { return false };
+        task.guessed = false;
+        drop(state);
+        self.shared.given.notify_all();
+        true
+    }
+
+    /// Calls off what was guessed and not confirmed, all of it or what `which` says of layer and expert; what is under way
+    /// ends by itself.
+    pub fn call_off(&mut self, which: impl Fn(usize, usize) -> bool) {
+        let mut state = self.shared.state();
+        for task in &mut state.tasks {
+            task.called_off |= task.guessed && which(task.job.layer, task.job.expert);
+        }
+        state.end_tasks();
     }
 
     /// Jobs given and not yet taken back.
@@ -208,7 +351,7 @@ mod tests {
     struct Together(Barrier);
 
     impl Reader for Together {
-        fn read(&self, _layer: usize, expert: usize, into: &mut [u8]) -> Result<()> {
+        fn read(&self, _layer: usize, expert: usize, _from: usize, into: &mut [u8]) -> Result<()> {
             match expert {
                 7 => panic!("expert seven"),
                 6 => return Err(Error::Cancelled),
@@ -236,7 +379,7 @@ mod tests {
         }
         assert_eq!(readers.in_flight(), 5);
         let mut seen = Vec::new();
-        while let Some(Done { job, result }) = readers.wait() {
+        while let Some(Done { job, result, .. }) = readers.wait() {
             assert_eq!(result.unwrap().is_err(), job.expert == 6);
             seen.push(job.expert);
             pool.take_back(job.loan);
@@ -261,5 +404,93 @@ mod tests {
         assert_eq!(readers.wait().unwrap().job.expert, 4);
         readers.submit(job(&mut pool, 5));
         drop((pool, readers));
+    }
+
+    /// Says which part is read and waits for the word to end it.
+    struct Gate {
+        begun: std::sync::mpsc::Sender<(usize, usize, usize)>,
+        go: Mutex<std::sync::mpsc::Receiver<()>>,
+    }
+
+    impl Reader for Gate {
+        fn read(&self, _layer: usize, expert: usize, from: usize, into: &mut [u8]) -> Result<()> {
+            self.begun.send((expert, from, into.len())).unwrap();
+            self.go.lock().unwrap().recv().unwrap();
+            into.fill(expert as u8 + 1);
+            Ok(())
+        }
+    }
+
+    type Ends =
+        (Readers, SlotPool, std::sync::mpsc::Receiver<(usize, usize, usize)>, std::sync::mpsc::Sender<()>);
+
+    fn gated(parts: usize) -> Ends {
+        let ((begun, seen), (say, go)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+        let readers = Readers::new(Box::new(Gate { begun, go: Mutex::new(go) }), 1).unwrap();
+        (readers, SlotPool::new(1, 4, parts * PART).unwrap(), seen, say)
+    }
+
+    #[test]
+    fn blobs_are_read_part_by_part() {
+        let (mut readers, mut pool, seen, say) = gated(3);
+        readers.submit(job(&mut pool, 2));
+        for part in 0..3 {
+            assert_eq!(seen.recv().unwrap(), (2, part * PART, PART));
+            say.send(()).unwrap();
+        }
+        let done = readers.wait().unwrap();
+        assert_eq!((done.bytes, done.called_off), (3 * PART, false));
+        pool.take_back(done.job.loan);
+        assert!(pool.get(0, 2).unwrap().iter().all(|&byte| byte == 3));
+        // What would be a small rest is no part of its own.
+        let mut pool = SlotPool::new(1, 4, PART + 4096).unwrap();
+        readers.submit(job(&mut pool, 0));
+        assert_eq!(seen.recv().unwrap(), (0, 0, PART + 4096));
+        say.send(()).unwrap();
+        assert!(readers.wait().unwrap().result.is_ok());
+    }
+
+    #[test]
+    fn guesses_run_while_nothing_is_asked_for() {
+        let (mut readers, mut pool, seen, say) = gated(2);
+        let next = || {
+            let part = seen.recv().unwrap();
+            say.send(()).unwrap();
+            (part.0, part.1 / PART)
+        };
+        readers.submit_ahead(job(&mut pool, 0));
+        readers.submit_ahead(job(&mut pool, 1));
+        let first = seen.recv().unwrap();
+        readers.submit(job(&mut pool, 2)); // while the first part of a guess is under way
+        say.send(()).unwrap();
+        assert_eq!((first.0, next(), next()), (0, (2, 0), (2, 1)));
+        assert_eq!(readers.wait().unwrap().job.expert, 2);
+        // Confirmed, the second guess goes before the first.
+        let under_way = seen.recv().unwrap();
+        assert_eq!(under_way.0, 0, "a guess again");
+        assert!(readers.confirm(Place::Slot(1)) && !readers.confirm(Place::Slot(3)));
+        say.send(()).unwrap();
+        assert_eq!(readers.wait().unwrap().job.expert, 0);
+        assert_eq!([next(), next()], [(1, 0), (1, 1)]);
+        assert_eq!(readers.wait().unwrap().job.expert, 1);
+    }
+
+    #[test]
+    fn guesses_are_called_off() {
+        let (mut readers, mut pool, seen, say) = gated(2);
+        readers.submit_ahead(job(&mut pool, 0));
+        readers.submit_ahead(job(&mut pool, 1));
+        assert_eq!(seen.recv().unwrap().0, 0);
+        readers.call_off(|_, expert| expert == 1);
+        let done = readers.wait().unwrap();
+        assert_eq!((done.job.expert, done.bytes, done.called_off), (1, 0, true), "it had not begun");
+        pool.take_back(done.job.loan);
+        assert!(pool.lend(0, 1).is_some(), "its slot is free at once");
+        readers.call_off(|_, _| true);
+        say.send(()).unwrap();
+        let done = readers.wait().unwrap();
+        assert_eq!((done.job.expert, done.bytes, done.called_off), (0, PART, true));
+        pool.take_back(done.job.loan);
+        assert!(pool.lend(0, 0).is_some() && readers.wait().is_none());
     }
 }

@@ -136,6 +136,8 @@ impl ExpertStore {
             return Err(Error::bad("layer", reason));
         }
         self.request = None;
+        self.open = true;
+        self.drop_guesses(layer, &[]);
         if self.transit.is_none() && self.layers[layer].held.len() < experts {
             self.open_transit(1)?;
         }
@@ -183,13 +185,16 @@ impl ExpertStore {
                 // The expert whose turn it is was asked for before all that follow, and those that wait for a slot never
                 // take the last buffer: it is on its way. Only a sweep that broke off leaves buffers full of others.
                 match self.readers.wait() {
-                    Some(done) => self.take_back(done)?,
+                    Some(done) => {
+                        self.take_back(done)?;
+                    }
                     None => self.empty_transit(sweep),
                 }
             };
             let blob = match place {
                 Place::Slot(slot) => self.slots.get(layer, slot),
                 Place::Transit(buffer) => self.transit.as_ref().and_then(|t| t.pool.get(0, buffer)),
+                Place::Spare(_) => None, // `ready` names none
             };
             each(expert, blob.expect("what is ready is not lent"))?;
             sweep.due[expert] = false;

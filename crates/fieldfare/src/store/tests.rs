@@ -9,7 +9,7 @@ pub(super) struct Filler {
 }
 
 impl Reader for Filler {
-    fn read(&self, layer: usize, expert: usize, into: &mut [u8]) -> Result<()> {
+    fn read(&self, layer: usize, expert: usize, _from: usize, into: &mut [u8]) -> Result<()> {
         into.fill((layer * 16 + expert) as u8);
         let fail = self.fail.lock().unwrap().clone();
         assert!(!fail.contains(&99), "the reader's");
@@ -26,7 +26,7 @@ fn store(slots_per_layer: usize) -> (ExpertStore, Arc<Mutex<Vec<usize>>>) {
 
 fn store_of(slots: usize, readers: usize) -> (ExpertStore, Arc<Mutex<Vec<usize>>>) {
     let fail = Arc::new(Mutex::new(Vec::new()));
-    let shape = StoreShape { layers: 2, experts: 8, slots, stride: 64, readers };
+    let shape = StoreShape { layers: 2, experts: 8, slots, spares: 0, stride: 64, readers };
     let reader = Filler { fail: Arc::clone(&fail) };
     (ExpertStore::new(shape, Policy::Lfu, Box::new(reader)).unwrap(), fail)
 }
@@ -104,7 +104,7 @@ fn hits_are_delivered_while_a_read_is_on_its_way() {
     /// Does not end before somebody has said so.
     struct Slow(Arc<(Mutex<bool>, std::sync::Condvar)>);
     impl Reader for Slow {
-        fn read(&self, _layer: usize, expert: usize, into: &mut [u8]) -> Result<()> {
+        fn read(&self, _layer: usize, expert: usize, _from: usize, into: &mut [u8]) -> Result<()> {
             let (said, changed) = &*self.0;
             let mut said = said.lock().unwrap();
             while expert == 1 && !*said {
@@ -115,7 +115,7 @@ fn hits_are_delivered_while_a_read_is_on_its_way() {
         }
     }
     let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
-    let shape = StoreShape { layers: 1, experts: 4, slots: 2, stride: 16, readers: 1 };
+    let shape = StoreShape { layers: 1, experts: 4, slots: 2, spares: 0, stride: 16, readers: 1 };
     let mut store = ExpertStore::new(shape, Policy::Lfu, Box::new(Slow(Arc::clone(&gate)))).unwrap();
     request(&mut store, 0, &[0], &mut |_, _| Ok(())).unwrap();
     let mut order = Vec::new();
@@ -215,7 +215,7 @@ fn what_is_worth_most_stays_when_slots_are_given_up() {
 #[test]
 fn slot_counts_are_checked() {
     for slots in [0, 1, 17, 18] {
-        let shape = StoreShape { layers: 2, experts: 8, slots, stride: 64, readers: 1 };
+        let shape = StoreShape { layers: 2, experts: 8, slots, spares: 0, stride: 64, readers: 1 };
         let reader = Filler { fail: Arc::default() };
         assert!(matches!(
             ExpertStore::new(shape, Policy::Lru, Box::new(reader)),

@@ -2,9 +2,10 @@
 //!
 //! A mapping costs address space, not memory: pages come from the page cache when touched and can be dropped by
 //! the system at any time. The file must not shrink while it is mapped (the system would answer with a bus
-//! error); model directories are replaced as a whole and never rewritten in place.
+//! error, see [`super::fault`]); model directories are replaced as a whole and never rewritten in place.
 #![allow(unsafe_code)] // memmap2 cannot promise that nobody changes the file
 
+use super::fault;
 use memmap2::{Mmap, MmapOptions};
 use std::fs::File;
 use std::io;
@@ -12,7 +13,20 @@ use std::ops::Range;
 
 /// A whole file, mapped read-only.
 #[derive(Debug)]
-pub struct Map(Option<Mmap>);
+pub struct Map {
+    /// Nothing for an empty file.
+    map: Option<Mmap>,
+    /// Its number among the mappings whose faults are explained.
+    watched: Option<usize>,
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        if let Some(number) = self.watched {
+            fault::forget(number);
+        }
+    }
+}
 
 impl Map {
     /// Maps the first `len` bytes of an open regular file, which must have them.
@@ -22,18 +36,18 @@ impl Map {
         }
         let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         if len == 0 {
-            return Ok(Self(None)); // the system refuses empty mappings
+            return Ok(Self { map: None, watched: None }); // the system refuses empty mappings
         }
         // SAFETY: the mapping is read-only and handed out only as `&[u8]`. Its bytes could change if another process
         // wrote to the file, which the model directory's contract forbids; nothing here relies on bytes that were
         // checked once staying equal for memory safety, since all ranges are checked against the length, not the content.
         let map = unsafe { MmapOptions::new().len(len).map(file)? };
-        Ok(Self(Some(map)))
+        Ok(Self { watched: fault::remember(&map), map: Some(map) })
     }
 
     /// The mapped bytes.
     pub fn bytes(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
+        self.map.as_deref().unwrap_or_default()
     }
 
     /// Has the system begin to read the pages of `range`, without waiting for them; where it takes no such advice, nothing
@@ -55,7 +69,7 @@ impl Map {
     }
 
     fn part(&self, range: Range<usize>) -> Option<(&Mmap, Range<usize>)> {
-        let map = self.0.as_ref()?;
+        let map = self.map.as_ref()?;
         let range = range.start..range.end.min(map.len());
         (!range.is_empty()).then_some((map, range))
     }

@@ -3,7 +3,7 @@
 use crate::support::{Reference, WINDOW, all_logits, bits, exact, prefill, runner};
 use fieldfare::Error;
 use fieldfare::format::{Integrity, Layout, ModelDir};
-use fieldfare::model::{Forward, Memory, Precision, Prepared, RunnerOptions};
+use fieldfare::model::{Forward, LookAhead, Memory, Precision, Prepared, RunnerOptions};
 use fieldfare::store::{Policy, Reads};
 use std::ops::ControlFlow;
 
@@ -47,6 +47,37 @@ fn chunks_slots_policies_threads_and_layouts() {
     }
 }
 
+#[test]
+fn looking_ahead_or_not() {
+    let ids = &Reference::load().all_ids()[..100];
+    let wanted = one_by_one(Precision::Default, ids);
+    let mut used = 0;
+    for (i, slots) in [1, 2, 5, 9, 15].into_iter().enumerate() {
+        for look_ahead in [LookAhead::On, LookAhead::Auto, LookAhead::Off] {
+            let options = RunnerOptions {
+                precision: Precision::Default,
+                slots_per_layer: Some(slots),
+                policy: Policy::ALL[i % 3],
+                threads: Some(i % 3 + 1),
+                look_ahead,
+                ..exact()
+            };
+            let mut runner = runner(if i % 2 == 0 { Layout::Tiled } else { Layout::V1 }, &options);
+            let prompt = 20 + i;
+            let mut rows = vec![prefill(&mut runner, &ids[..prompt])];
+            for &id in &ids[prompt..] {
+                rows.push(runner.decode(id).unwrap().to_vec());
+            }
+            assert_same(&rows, &wanted[prompt - 1..], &format!("{options:?}"));
+            let stats = runner.stats();
+            assert_eq!(stats.ahead_guesses > 0, look_ahead != LookAhead::Off, "{stats:?}");
+            assert!(stats.ahead_used <= stats.ahead_guesses && stats.ahead_recalled <= stats.ahead_chosen);
+            used += stats.ahead_used;
+        }
+    }
+    assert!(used > 100, "{used} guesses were right");
+}
+
 /// What makes the layouts above differ in more than the order of bytes.
 #[test]
 fn tiled_experts_have_gate_and_up_in_one() {
@@ -75,6 +106,7 @@ fn slots_given_up_to_a_growing_cache() {
         // Read ahead where it is mapped.
         let memory = Memory {
             slots,
+            spares: 0,
             shared_bytes,
             floor_slots: layers,
             kept_bytes: 0,

@@ -119,6 +119,11 @@ fn one_run(runner: &mut Runner, prompt: &[u32], rest: &[u32]) -> Outcome<Run> {
         misses: after.decode_misses - between.decode_misses,
         read_bytes: after.bytes_read - between.bytes_read,
         read_seconds: reading(&between, &after),
+        ahead_guesses: after.ahead_guesses - between.ahead_guesses,
+        ahead_used: after.ahead_used - between.ahead_used,
+        ahead_wasted_bytes: after.ahead_wasted_bytes.saturating_sub(between.ahead_wasted_bytes),
+        ahead_chosen: after.ahead_chosen - between.ahead_chosen,
+        ahead_recalled: after.ahead_recalled - between.ahead_recalled,
     })
 }
 
@@ -145,7 +150,12 @@ fn routes(args: &BenchArgs, spec: &Spec, directory: &std::path::Path) -> Outcome
         RouteShape { layers: arch.num_hidden_layers, experts: arch.num_experts, top_k: arch.top_k_experts };
     let routes = match trace {
         Some(path) => Routes::read(path, shape)?,
-        None => Routes::generate(shape, spec.ids.len(), spec.seed.unwrap_or(1)),
+        None => Routes::generate_guessed(
+            shape,
+            spec.ids.len(),
+            spec.seed.unwrap_or(1),
+            f64::from(args.guess_recall),
+        ),
     };
     Ok(Some(Arc::new(routes)))
 }

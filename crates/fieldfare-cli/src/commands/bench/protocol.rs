@@ -74,6 +74,16 @@ pub(super) struct Run {
     pub(super) read_bytes: u64,
     /// Time in which at least one of those reads was under way.
     pub(super) read_seconds: f64,
+    /// Experts among them that were guessed and given to the readers.
+    pub(super) ahead_guesses: u64,
+    /// Of these, ones that were wanted.
+    pub(super) ahead_used: u64,
+    /// Bytes read for the others.
+    pub(super) ahead_wasted_bytes: u64,
+    /// Experts chosen where there was a guess.
+    pub(super) ahead_chosen: u64,
+    /// Of these, guessed ones, held or not.
+    pub(super) ahead_recalled: u64,
 }
 
 /// What is known when all runs are done.

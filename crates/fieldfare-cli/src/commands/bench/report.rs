@@ -3,6 +3,7 @@
 use super::limits::First;
 use super::rows::{Measured, Row};
 use super::{Bench, SYNTHETIC};
+use crate::args::RoutingArg;
 use fieldfare::format::{Layout, ModelDir};
 use fieldfare::sys::{machine, memory};
 use serde::Serialize;
@@ -107,7 +108,14 @@ impl<'a> Report<'a> {
                 expert_bytes: manifest.expert_stride,
                 core_bytes: dir.resident().bytes().len() as u64,
             },
-            routing: bench.routing.to_string(),
+            routing: match &bench.routing {
+                RoutingArg::Synthetic(_) => format!(
+                    "{}, look-ahead given guesses of which {:.0} % are right (simulated)",
+                    bench.routing,
+                    100.0 * bench.args.guess_recall
+                ),
+                other => other.to_string(),
+            },
             text: bench.text.source.clone(),
             limits: bench.limits.first.clone(),
         }

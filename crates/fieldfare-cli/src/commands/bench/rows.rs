@@ -83,6 +83,16 @@ pub(super) struct Measured {
     pub(super) read_bytes_per_second: Option<f64>,
     /// That as a share of what the disk gave around the same run.
     pub(super) read_disk_ratio: Option<f64>,
+    /// Share of the time of generated tokens in which at least one read was under way.
+    pub(super) read_time_share: f64,
+    /// Share of the experts chosen that had been guessed, held or not; `None` where nothing was guessed.
+    pub(super) look_ahead_recall: Option<f64>,
+    /// Experts of a generated token that were guessed and given to the readers.
+    pub(super) look_ahead_guesses_per_token: f64,
+    /// Of these, ones that were wanted: of a token's missing experts.
+    pub(super) look_ahead_used_per_token: f64,
+    /// Bytes read for a generated token and not wanted; part of `read_bytes_per_token`.
+    pub(super) look_ahead_wasted_bytes_per_token: f64,
     /// The same rate for the reads of the prompt.
     pub(super) prefill_read_bytes_per_second: Option<f64>,
     /// And its share.
@@ -197,6 +207,11 @@ pub(super) fn measured(story: Story<'_>) -> Measured {
         read_bytes_per_token: middle(&|run| runs[run].read_bytes as f64 / tokens),
         read_bytes_per_second: reads.rate(),
         read_disk_ratio: reads.ratio(),
+        read_time_share: middle(&|run| runs[run].read_seconds / runs[run].decode_seconds),
+        look_ahead_recall: recall(runs),
+        look_ahead_guesses_per_token: middle(&|run| runs[run].ahead_guesses as f64 / tokens),
+        look_ahead_used_per_token: middle(&|run| runs[run].ahead_used as f64 / tokens),
+        look_ahead_wasted_bytes_per_token: middle(&|run| runs[run].ahead_wasted_bytes as f64 / tokens),
         prefill_read_bytes_per_second: prefill_reads.rate(),
         prefill_read_disk_ratio: prefill_reads.ratio(),
         disk_bytes_per_second: disk,
@@ -277,6 +292,13 @@ impl Reading {
     }
 }
 
+/// Share of the experts chosen after a guess that were guessed, in all runs.
+fn recall(runs: &[Run]) -> Option<f64> {
+    let sum = |count: fn(&Run) -> u64| runs.iter().map(count).sum::<u64>();
+    let chosen = sum(|run| run.ahead_chosen);
+    (chosen > 0).then(|| sum(|run| run.ahead_recalled) as f64 / chosen as f64)
+}
+
 /// Share of a run's generated tokens' experts that were held; all of them if there were none.
 fn hit_rate(run: &Run) -> f64 {
     let all = run.hits + run.misses;
@@ -310,6 +332,11 @@ mod tests {
             misses: 1600,
             read_bytes: 1600 * model.stride,
             read_seconds: 3.0,
+            ahead_guesses: 30,
+            ahead_used: 20,
+            ahead_wasted_bytes: 5_000,
+            ahead_chosen: 200,
+            ahead_recalled: 130,
         };
         let slower = Run { decode_seconds: 5.0, hits: 2400, misses: 0, read_seconds: 0.0, ..run };
         let machine = [rates(30e9, 2e9), rates(50e9, 2e9), rates(50e9, 4e9)];
@@ -344,6 +371,9 @@ mod tests {
         assert_eq!(row.read_bytes_per_second, Some(1600.0 * model.stride as f64 / 3.0), "runs that read");
         let ratio = row.read_disk_ratio.unwrap();
         assert!((ratio - 1600.0 * model.stride as f64 / 3.0 / 2e9).abs() < 1e-9, "{ratio}");
+        assert_eq!((row.look_ahead_recall, row.read_time_share), (Some(0.65), f64::midpoint(0.75, 0.0)));
+        assert_eq!((row.look_ahead_guesses_per_token, row.look_ahead_used_per_token), (3.0, 2.0));
+        assert_eq!(row.look_ahead_wasted_bytes_per_token, 500.0);
         assert_eq!(row.prefill_read_bytes_per_second, Some(1.5e9));
         // 2 GB/s around the first run, 3 around the second.
         assert!((row.prefill_read_disk_ratio.unwrap() - f64::midpoint(0.75, 0.5)).abs() < 1e-12);

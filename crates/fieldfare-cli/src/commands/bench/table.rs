@@ -9,7 +9,7 @@ use crate::ui::terminal;
 use std::fmt::Write as _;
 
 /// Heading and unit of each column.
-const COLUMNS: [(&str, &str); 18] = [
+const COLUMNS: [(&str, &str); 21] = [
     ("memory", ""),
     ("threads", ""),
     ("prompt", "tokens"),
@@ -26,6 +26,9 @@ const COLUMNS: [(&str, &str); 18] = [
     ("reads", "GB/s"),
     ("disk", "GB/s"),
     ("share", "%"),
+    ("busy", "%"),
+    ("ahead", "a token"),
+    ("waste", "MB/tok"),
     ("RSS", "MB"),
     ("group", "MB"),
 ];
@@ -126,6 +129,9 @@ fn cells(case: &Case, row: &Measured) -> Vec<String> {
         row.read_bytes_per_second.map_or_else(|| "-".to_owned(), giga),
         giga(row.disk_bytes_per_second),
         row.read_disk_ratio.map_or_else(|| "-".to_owned(), percent),
+        percent(row.read_time_share),
+        format!("{:.1}", row.look_ahead_used_per_token),
+        format!("{:.1}", row.look_ahead_wasted_bytes_per_token / 1e6),
         mega(row.peak_rss_bytes),
         mega(row.cgroup_peak_bytes),
     ]

@@ -40,6 +40,7 @@ fn request(bytes: u64) -> Request {
         reads: None,
         core: None,
         elastic: true,
+        spares: 0,
     }
 }
 

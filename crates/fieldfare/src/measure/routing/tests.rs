@@ -104,3 +104,20 @@ fn traces_are_read_in_either_order_and_refused_with_the_line() {
     let missing = Routes::read(Path::new("/nonexistent/trace.csv"), shape).unwrap_err();
     assert!(missing.to_string().contains("/nonexistent/trace.csv"), "{missing}");
 }
+
+#[test]
+fn guesses_have_the_share_asked_for_and_leave_the_experts_alone() {
+    let shape = RouteShape { layers: 6, experts: 128, top_k: 8 };
+    let plain = Routes::generate(shape, 80, 3);
+    assert!(plain.recall().is_none() && plain.guesses(2, 5).is_empty());
+    for recall in [0.4, 0.65, 0.9] {
+        let guessed = Routes::generate_guessed(shape, 80, 3, recall);
+        assert!((guessed.recall().unwrap() - recall).abs() < 0.03, "{:?}", guessed.recall());
+        let mut same = (0..6).flat_map(|layer| (0..80).map(move |token| (layer, token)));
+        assert!(same.all(|(layer, token)| guessed.experts(layer, token) == plain.experts(layer, token)));
+        let mut replayed = vec![1, 2, 3];
+        let wanted: Vec<usize> = guessed.guesses(4, 7).iter().map(|&id| id.into()).collect();
+        Replay(Arc::new(guessed)).guess(4, 7, &mut replayed);
+        assert_eq!((replayed.len(), replayed), (8, wanted));
+    }
+}

@@ -12,8 +12,14 @@ const LAYERS: usize = 3;
 
 fn store(slots: usize, readers: usize) -> (ExpertStore, Arc<Mutex<Vec<usize>>>) {
     let fail = Arc::new(Mutex::new(Vec::new()));
-    let shape =
-        StoreShape { layers: LAYERS, experts: EXPERTS, slots: slots.max(LAYERS), stride: 64, readers };
+    let shape = StoreShape {
+        layers: LAYERS,
+        experts: EXPERTS,
+        slots: slots.max(LAYERS),
+        spares: 0,
+        stride: 64,
+        readers,
+    };
     let reader = Filler { fail: Arc::clone(&fail) };
     let mut store = ExpertStore::new(shape, Policy::Lfu, Box::new(reader)).unwrap();
     store.resize(slots);

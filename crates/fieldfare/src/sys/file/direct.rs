@@ -42,6 +42,30 @@ impl ReadFile {
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         super::read_at(self.0.file(), into, offset)
     }
+
+    /// Has the page cache begin to read `len` bytes at `offset`, without waiting for them.
+    ///
+    /// # Errors
+    /// Those of the system; [`io::ErrorKind::Unsupported`] where it takes no such advice.
+    pub fn advise(&self, offset: u64, len: u64) -> io::Result<()> {
+        advise(self.0.file(), offset, len)
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn advise(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let Some(len) = std::num::NonZeroU64::new(len) else { return Ok(()) };
+    Ok(rustix::fs::fadvise(file, offset, Some(len), rustix::fs::Advice::WillNeed)?)
+}
+
+#[cfg(target_vendor = "apple")]
+fn advise(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    Ok(rustix::fs::fcntl_rdadvise(file, offset, len)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+fn advise(_file: &File, _offset: u64, _len: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -219,6 +243,7 @@ mod tests {
                 assert!(direct, "buffered reads are always there");
                 continue;
             }
+            assert!(file.advise(0, 1 << 12).is_ok() || !cfg!(target_os = "linux"));
             pages.bytes_mut().fill(0);
             match file.read_at(&mut pages.bytes_mut()[..bytes.len() - step], step as u64) {
                 Ok(n) => assert_eq!(pages.bytes()[..n], bytes[step..step + n]),
