@@ -22,8 +22,9 @@ pub(super) fn run<F: Forward>(
     cancel: &Cancel,
     sink: Sink<'_>,
 ) -> Result<Generation> {
-    let mut sampler = Sampler::new(&options.sampling, session.forward.vocab_size())?;
     let rules = Rules::new(session, options);
+    let guide = options.plan.as_ref().map(|plan| plan.guide(&rules.stop)).transpose()?;
+    let mut sampler = Sampler::new(&options.sampling, session.forward.vocab_size())?.guided(guide);
     let reader = Reader::new(session, options)?;
     StopStrings::validate(&options.stop)?;
     let out = Out::new(sink, StopStrings::new(options.stop.clone()));
@@ -61,11 +62,11 @@ impl Rules {
         }
     }
 
-    fn choose(&self, logits: &mut [f32], sampler: &mut Sampler) -> u32 {
+    fn choose(&self, logits: &mut [f32], sampler: &mut Sampler) -> Result<u32> {
         for &id in &self.suppress {
             logits[id] = f32::NEG_INFINITY;
         }
-        sampler.sample(logits)
+        sampler.choose(logits)
     }
 }
 
@@ -95,7 +96,7 @@ fn token_loop<F: Forward>(
         }
         sampler.accept(next);
         made.push(next);
-        if made.out.stopped || made.reader.is_done() {
+        if made.out.stopped || made.reader.is_done() || sampler.is_over() {
             return Ok(Finish::Stop);
         }
         let full = session.forward.position() >= session.forward.max_context();
@@ -105,7 +106,7 @@ fn token_loop<F: Forward>(
         if cancel.is_cancelled() || made.out.broken {
             return Ok(Finish::Cancelled);
         }
-        let result = session.forward.decode(next).map(|logits| rules.choose(logits, sampler));
+        let result = session.forward.decode(next).and_then(|logits| rules.choose(logits, sampler));
         let mut known = std::mem::take(session.cached);
         known.push(next);
         match result {
@@ -142,8 +143,10 @@ fn read_prompt<F: Forward>(
         out.emit(Event::Prefill { done: (reused + done).min(total), total });
         if cancel.is_cancelled() || out.broken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let result =
-        session.forward.prefill(&prompt[reused..], &mut progress).map(|logits| rules.choose(logits, sampler));
+    let result = session
+        .forward
+        .prefill(&prompt[reused..], &mut progress)
+        .and_then(|logits| rules.choose(logits, sampler));
     made.fed = total - reused;
     match result {
         Ok(id) => {

@@ -2,7 +2,7 @@
 
 use super::budget::{Core, MemoryBudget};
 use crate::model::{DEFAULT_PASS_TOKENS, Precision, RunnerOptions};
-use crate::sample::Sampling;
+use crate::sample::{Plan, Sampling};
 use crate::store::{Policy, Reads};
 use crate::{Error, Result};
 use std::path::PathBuf;
@@ -99,6 +99,8 @@ pub struct GenerateOptions {
     pub suppress: Option<Vec<u32>>,
     /// What the ids mean.
     pub mode: OutputMode,
+    /// What the answer is bound to, if anything: what it does not allow is never chosen, whatever else is asked for.
+    pub plan: Option<Arc<dyn Plan>>,
 }
 
 impl Default for GenerateOptions {
@@ -110,6 +112,7 @@ impl Default for GenerateOptions {
             stop_ids: None,
             suppress: None,
             mode: OutputMode::Raw,
+            plan: None,
         }
     }
 }
