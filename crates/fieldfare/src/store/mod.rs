@@ -7,6 +7,7 @@
 //! then each blob as it arrives. Results do not depend on any of this: a blob is the same bytes wherever it comes
 //! from, and callers must not let the order of delivery change their sums.
 
+pub mod board;
 pub mod plan;
 pub mod policy;
 pub mod reader;
@@ -14,6 +15,7 @@ pub mod readers;
 pub mod slots;
 pub mod sweep;
 
+pub use board::Board;
 pub use plan::Step;
 pub use policy::Policy;
 pub use reader::{LayerFile, LayerFiles, ReadAt, Reader};
@@ -22,6 +24,7 @@ use crate::{Error, Result};
 use policy::Uses;
 use readers::{Done, Job, Place, Readers};
 use slots::{SlotPool, slots_of};
+use std::sync::Arc;
 use std::time::Duration;
 use sweep::Transit;
 
@@ -83,6 +86,7 @@ pub struct ExpertStore {
     transit: Option<Transit>,
     experts: usize,
     stats: StoreStats,
+    board: Arc<Board>,
 }
 
 /// The shape of an [`ExpertStore`].
@@ -167,6 +171,7 @@ impl ExpertStore {
             transit: None,
             experts,
             stats: StoreStats::default(),
+            board: Arc::new(Board::new(layers, experts)),
         })
     }
 
@@ -206,6 +211,7 @@ impl ExpertStore {
         let Some(mut request) = self.request.take() else { return Ok(()) };
         let result = self.run(&mut request, each);
         self.settle();
+        self.show(request.layer);
         result
     }
 
@@ -325,6 +331,7 @@ impl ExpertStore {
                 layer.ahead.resize(slots, false);
             }
         }
+        (0..layers).for_each(|layer| self.show(layer));
     }
 
     /// Moves the most valuable experts of a layer into its first `slots` slots.
@@ -341,6 +348,17 @@ impl ExpertStore {
             }
             self.slots.copy(layer, slots + at, worst);
             first[worst] = rest[at].take();
+        }
+    }
+
+    /// Which experts are in memory; it follows the store.
+    pub fn board(&self) -> Arc<Board> {
+        self.board.clone()
+    }
+
+    fn show(&self, layer: usize) {
+        if let Some(state) = self.layers.get(layer) {
+            self.board.show(layer, &state.held);
         }
     }
 
