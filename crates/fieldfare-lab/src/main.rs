@@ -6,6 +6,7 @@ mod cache;
 mod cases;
 mod corpus;
 mod evaluate;
+mod grammar;
 mod hub;
 mod routing;
 mod synth;
@@ -39,6 +40,8 @@ enum Command {
     PlainCopy(hub::CopyOptions),
     /// Serve a checkpoint on the loopback interface as a model hub does.
     Hub(hub::HubOptions),
+    /// Measure what grammars cost over a tokenizer.
+    Grammar(grammar::Options),
     /// Measure loading, memory and speed of a tokenizer.
     Tokenizer(tokenizer::Options),
 }
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::SparseSource(options) => hub::sparse(&options).map(|()| true),
         Command::PlainCopy(options) => hub::copy(&options).map(|()| true),
         Command::Hub(options) => hub::serve(&options).map(|()| true),
+        Command::Grammar(options) => grammar::run(&options).map(|()| true),
         Command::Tokenizer(options) => tokenizer::run(&options),
     };
     match done {

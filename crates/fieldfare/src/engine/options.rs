@@ -99,6 +99,13 @@ pub struct GenerateOptions {
     pub suppress: Option<Vec<u32>>,
     /// What the ids mean.
     pub mode: OutputMode,
+    /// For each token of the answer's text, how likely the model found it and this many others; see
+    /// [`super::TokenScore`].
+    pub logprobs: Option<usize>,
+    /// The same for the prompt, which is then read anew: [`super::Generation::prompt_scores`].
+    pub prompt_logprobs: Option<usize>,
+    /// Ids that end the answer are not chosen before so many others.
+    pub min_new: usize,
     /// What the answer is bound to, if anything: what it does not allow is never chosen, whatever else is asked for.
     pub plan: Option<Arc<dyn Plan>>,
 }
@@ -112,6 +119,9 @@ impl Default for GenerateOptions {
             stop_ids: None,
             suppress: None,
             mode: OutputMode::Raw,
+            logprobs: None,
+            prompt_logprobs: None,
+            min_new: 0,
             plan: None,
         }
     }

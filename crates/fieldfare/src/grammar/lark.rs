@@ -171,13 +171,7 @@ impl Writer {
 
     /// The same of a schema of objects, without the opening brace.
     pub(super) fn schema_entries(&mut self, schema: &Schema) -> Option<String> {
-        let mut root = schema.root;
-        // A reference at the top is a choice of one.
-        while let Shape::Either(ids) = &schema.shapes[root] {
-            let [one] = ids.as_slice() else { return None };
-            root = *one;
-        }
-        let Shape::Object { .. } = &schema.shapes[root] else { return None };
+        let root = schema.root_object()?;
         let name = self.schema(schema);
         let prefix = name.rsplit_once('_').map_or(name.as_str(), |(prefix, _)| prefix);
         Some(entries_name(prefix, root, 0, false))

@@ -82,9 +82,16 @@ impl CallRule {
         Self { name: tool.name.clone(), arguments }
     }
 
-    /// Calls whose arguments fit the tool's own schema.
-    pub fn strict(name: &str, schema: Schema) -> Self {
-        Self { name: name.to_owned(), arguments: ArgumentRule::Fits(schema) }
+    /// Calls whose arguments fit the tool's own schema, as it was declared.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`]: the schema is beyond what can be enforced in calls.
+    pub fn strict(name: &str, schema: &serde_json::Value) -> Result<Self> {
+        let schema = Schema::parse(schema, "parameters", false)?;
+        if !schema.is_callable() {
+            return Err(Error::bad("parameters", "cannot be enforced in calls"));
+        }
+        Ok(Self { name: name.to_owned(), arguments: ArgumentRule::Fits(schema) })
     }
 }
 

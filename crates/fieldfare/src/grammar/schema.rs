@@ -114,6 +114,33 @@ impl Schema {
         Ok(schema)
     }
 
+    /// Whether calls can spell what fits: objects at the top, and keys that calls can write.
+    pub(super) fn is_callable(&self) -> bool {
+        fn spells(value: &Value) -> bool {
+            match value {
+                Value::Object(map) => map.iter().all(|(key, value)| writable(key) && spells(value)),
+                Value::Array(items) => items.iter().all(spells),
+                _ => true,
+            }
+        }
+        let writable_shape = |shape: &Shape| match shape {
+            Shape::Object { entries, .. } => entries.iter().all(|entry| writable(&entry.key)),
+            Shape::Literals(values) => values.iter().all(spells),
+            _ => true,
+        };
+        self.root_object().is_some() && self.shapes.iter().all(writable_shape)
+    }
+
+    /// The object that the root is, perhaps by reference.
+    pub(super) fn root_object(&self) -> Option<Id> {
+        let mut root = self.root;
+        while let Shape::Either(ids) = &self.shapes[root] {
+            let [one] = ids.as_slice() else { return None };
+            root = *one;
+        }
+        matches!(self.shapes[root], Shape::Object { .. }).then_some(root)
+    }
+
     /// Whether a shape leads to itself without a value in between.
     fn loops(&self) -> bool {
         // 0: not seen, 1: on the way, 2: done. The way is kept by hand: it may be long.
@@ -181,6 +208,11 @@ impl Schema {
         }
         finite[self.root]
     }
+}
+
+/// A key that calls can write.
+fn writable(key: &str) -> bool {
+    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_$@./-".contains(&byte))
 }
 
 /// About the bytes of a value's text; does not recurse deeper than JSON that was parsed can be nested.

@@ -216,8 +216,12 @@ fn strict() -> (Value, CallRule) {
             "required": ["x"], "additionalProperties": false },
         "list": { "type": "array", "items": { "type": "number" }, "maxItems": 3 } },
         "required": ["mode", "Count", "where"], "additionalProperties": false });
-    let parsed = Schema::parse(&schema, "tools[1].function.parameters", true).unwrap();
-    (schema, CallRule::strict("get_more", parsed))
+    let rule = CallRule::strict("get_more", &schema).unwrap();
+    for beyond in [json!({ "type": "string" }), json!({ "properties": { "a:b": {} } }), json!({ "not": {} })]
+    {
+        CallRule::strict("x", &beyond).unwrap_err();
+    }
+    (schema, rule)
 }
 
 const NAMES: [&str; 3] = ["get", "get_more", "open"];
