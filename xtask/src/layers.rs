@@ -13,6 +13,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("model", &["sys", "format", "store"]),
     ("chat", &["sys", "format", "store", "tokenizer", "model"]),
     ("sample", &["sys", "format", "store", "tokenizer", "model"]),
+    ("grammar", &["tokenizer", "chat", "sample"]),
     ("engine", &["sys", "format", "store", "tokenizer", "model", "chat", "sample"]),
     ("install", &["sys", "format"]),
     ("measure", &["sys", "format", "store", "model"]),

@@ -311,6 +311,9 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true,
         value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub stop: Vec<String>,
+    /// The answer is one JSON value that fits the schema in this file; {} for any
+    #[arg(long, value_name = "FILE")]
+    pub json_schema: Option<PathBuf>,
 }
 
 /// How the engine is set up.

@@ -141,6 +141,7 @@ fn chat_case(tokenizer: &Tokenizer, case: &Value) -> Result<Differences> {
         enable_thinking: set("enable_thinking", false)?,
         preserve_thinking: set("preserve_thinking", false)?,
         add_generation_prompt: set("add_generation_prompt", true)?,
+        continue_final: false,
     };
     let mut out = Vec::new();
     let mut prompt =

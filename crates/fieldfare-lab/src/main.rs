@@ -6,6 +6,7 @@ mod cache;
 mod cases;
 mod corpus;
 mod evaluate;
+mod grammar;
 mod hub;
 mod load;
 mod routing;
@@ -45,6 +46,8 @@ enum Command {
     Talks(talks::Options),
     /// Be many clients of a running server, half of which vanish.
     Load(load::Options),
+    /// Measure what grammars cost over a tokenizer.
+    Grammar(grammar::Options),
     /// Measure loading, memory and speed of a tokenizer.
     Tokenizer(tokenizer::Options),
 }
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Hub(options) => hub::serve(&options).map(|()| true),
         Command::Talks(options) => talks::run(&options).map(|()| true),
         Command::Load(options) => load::run(&options),
+        Command::Grammar(options) => grammar::run(&options).map(|()| true),
         Command::Tokenizer(options) => tokenizer::run(&options),
     };
     match done {

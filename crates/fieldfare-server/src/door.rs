@@ -8,7 +8,9 @@
 use crate::metrics::Metrics;
 use crate::wire::error::ApiError;
 use fieldfare::chat::ParsedCall;
-use fieldfare::engine::{Cancel, Engine, Event, Finish, GenerateOptions, Generation, KeptConversations};
+use fieldfare::engine::{
+    Cancel, Engine, Event, Finish, GenerateOptions, Generation, KeptConversations, TokenScore,
+};
 use fieldfare::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -111,6 +113,8 @@ impl Model for Engine {
 /// A piece of an answer.
 #[derive(Debug)]
 pub(crate) enum Update {
+    /// How likely the tokens of the next text were.
+    Scores(Vec<TokenScore>),
     /// More of the answer.
     Text(String),
     /// More of the thought.
@@ -132,6 +136,8 @@ pub(crate) struct Outcome {
     pub(crate) stopped_at_call: bool,
     /// Tokens from the opening of a thought to its end, both included.
     pub(crate) reasoning_tokens: usize,
+    /// How likely its tokens were was asked for.
+    pub(crate) scored: bool,
 }
 
 /// What the engine is asked for.
@@ -292,6 +298,11 @@ impl Drop for Place {
 impl Place {
     /// Hands in the work.
     pub(crate) fn submit(self, work: Work) -> Answer {
+        let (updates, cancel, number) = self.hand_in(work);
+        Answer { updates, cancel, number, place: self, ended: false }
+    }
+
+    fn hand_in(&self, work: Work) -> (mpsc::Receiver<Update>, Cancel, u64) {
         let (updates, receiver) = mpsc::channel(UNREAD);
         let cancel = Cancel::new();
         let mut state = self.0.lock();
@@ -305,7 +316,7 @@ impl Place {
         }
         drop(state);
         self.0.wake.notify_all();
-        Answer { updates: receiver, cancel, number, place: self, ended: false }
+        (receiver, cancel, number)
     }
 }
 
@@ -324,8 +335,14 @@ impl Answer {
         self.updates.poll_recv(cx).map(|update| self.seen(update))
     }
 
+    /// More work of the same request, once the work before has ended. It waits its turn like others'.
+    pub(crate) fn again(&mut self, work: Work) {
+        (self.updates, self.cancel, self.number) = self.place.hand_in(work);
+        self.ended = false;
+    }
+
     /// The end, however many pieces come before it.
-    pub(crate) async fn outcome(mut self) -> Result<Box<Outcome>, Box<ApiError>> {
+    pub(crate) async fn outcome(&mut self) -> Result<Box<Outcome>, Box<ApiError>> {
         loop {
             let update = self.updates.recv().await;
             match self.seen(update) {
@@ -422,12 +439,18 @@ fn run(
     let work = &job.work;
     let generation = model.generate(&work.prompt, &work.options, &job.cancel, &mut |event| {
         let update = match event {
+            Event::Prefill { done, total } => {
+                inner.metrics.reading(done, total);
+                return ControlFlow::Continue(());
+            }
             Event::Token { .. } => {
+                inner.metrics.live_tokens.add(1);
                 if std::mem::take(&mut first) {
                     inner.metrics.first_token.observe(job.since.elapsed().as_secs_f64());
                 }
                 return ControlFlow::Continue(());
             }
+            Event::Scores(scores) => Update::Scores(scores.to_vec()),
             Event::Text(text) => Update::Text(text.to_owned()),
             Event::Reasoning(text) => Update::Reasoning(text.to_owned()),
             Event::ToolCall(call) => {
@@ -443,7 +466,8 @@ fn run(
         }
     })?;
     let reasoning_tokens = work.thought.map_or(0, |thought| thought.count(&generation.token_ids));
-    Ok(Outcome { generation, stopped_at_call, reasoning_tokens })
+    let scored = work.options.logprobs.is_some();
+    Ok(Outcome { generation, stopped_at_call, reasoning_tokens, scored })
 }
 
 /// Hands a piece on; false if nobody reads any more.

@@ -12,6 +12,9 @@ use std::net::IpAddr;
 /// Largest block of headers, with the target.
 pub(crate) const MAX_HEADER_BYTES: usize = 32 << 10;
 
+/// Most headers.
+pub(crate) const MAX_HEADERS: usize = 100;
+
 /// Headers that a page may send; those that end in `*` by their beginning.
 const ASKABLE: [&str; 11] = [
     "authorization",
@@ -51,6 +54,10 @@ impl Guard {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         if request.headers().iter().map(size).sum::<usize>() + target > MAX_HEADER_BYTES {
             let message = format!("the headers may have at most {MAX_HEADER_BYTES} bytes");
+            return Err(ApiError::new(431, "invalid_request_error", "headers_too_large", message));
+        }
+        if request.headers().len() > MAX_HEADERS {
+            let message = format!("there may be at most {MAX_HEADERS} headers");
             return Err(ApiError::new(431, "invalid_request_error", "headers_too_large", message));
         }
         if self.loopback {

@@ -4,20 +4,26 @@ use crate::body::{Held, Reply, Room};
 use crate::door::{Door, Place, Thought, Work};
 use crate::guard::Guard;
 use crate::metrics::Metrics;
+use crate::page;
 use crate::stream::Events;
 use crate::wire::chat::{ChatRequest, Served};
-use crate::wire::completions::{self, CompletionRequest};
+use crate::wire::completions::{self, CompletionRequest, Given};
 use crate::wire::error::ApiError;
 use crate::wire::fields;
 use crate::wire::reply::{Head, Shape, call_refusal};
+use crate::wire::sampling::Ending;
 use fieldfare::chat;
 use fieldfare::engine::{GenerateOptions, OutputMode};
+use fieldfare::grammar::{Grammars, Rules};
+use fieldfare::sample::Plan;
+use fieldfare::store::Board;
 use fieldfare::tokenizer::Tokenizer;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +33,8 @@ pub(crate) struct App {
     pub(crate) door: Door,
     /// Text to ids and back.
     pub(crate) tokenizer: Arc<Tokenizer>,
+    /// What answers are bound to.
+    pub(crate) grammars: Grammars,
     /// What requests are checked against.
     pub(crate) served: Served,
     /// Who may come in.
@@ -37,6 +45,8 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     /// When the model was made, in seconds since 1970.
     pub(crate) created: u64,
+    /// Which experts are in memory.
+    pub(crate) board: Option<Arc<Board>>,
     /// Pause after which a stream gives a sign of life.
     pub(crate) keep_alive: Duration,
 }
@@ -45,6 +55,7 @@ pub(crate) struct App {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Route {
     Root,
+    Stats,
     Health,
     Metrics,
     Models,
@@ -53,6 +64,7 @@ enum Route {
     Completions,
     Tokenize,
     Detokenize,
+    Template,
 }
 
 impl Route {
@@ -63,6 +75,7 @@ impl Route {
             "" | "/v1" => return Some(Self::Root),
             "/healthz" => return Some(Self::Health),
             "/metrics" => return Some(Self::Metrics),
+            "/stats" => return Some(Self::Stats),
             _ => {}
         }
         let short = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
@@ -73,6 +86,7 @@ impl Route {
             "/completions" => Some(Self::Completions),
             "/tokenize" => Some(Self::Tokenize),
             "/detokenize" => Some(Self::Detokenize),
+            "/apply-template" => Some(Self::Template),
             _ => short.strip_prefix("/models/").map(|name| Self::Model(unescaped(name))),
         }
     }
@@ -80,6 +94,7 @@ impl Route {
     fn label(&self) -> &'static str {
         match self {
             Self::Root => "root",
+            Self::Stats => "stats",
             Self::Health => "health",
             Self::Metrics => "metrics",
             Self::Models | Self::Model(_) => "models",
@@ -87,12 +102,13 @@ impl Route {
             Self::Completions => "completions",
             Self::Tokenize => "tokenize",
             Self::Detokenize => "detokenize",
+            Self::Template => "template",
         }
     }
 
     fn methods(&self) -> &'static str {
         match self {
-            Self::Chat | Self::Completions | Self::Tokenize | Self::Detokenize => "POST",
+            Self::Chat | Self::Completions | Self::Tokenize | Self::Detokenize | Self::Template => "POST",
             _ => "GET, HEAD",
         }
     }
@@ -171,7 +187,9 @@ fn answer_preflight(app: &App, request: &Request<Incoming>) -> Outcome {
 
 async fn answer(app: &Arc<App>, route: Option<Route>, request: Request<Incoming>) -> Outcome {
     app.guard.check(&request)?;
-    if route != Some(Route::Health) {
+    // The page holds nothing that is secret, and asks for the key itself.
+    let page = route == Some(Route::Root) && page::wanted(request.headers());
+    if route != Some(Route::Health) && !page {
         app.guard.authorize(request.headers())?;
     }
     let Some(route) = route else { return Err(Box::new(ApiError::not_found(request.uri().path()))) };
@@ -180,6 +198,8 @@ async fn answer(app: &Arc<App>, route: Option<Route>, request: Request<Incoming>
     }
     let (parts, body) = request.into_parts();
     match route {
+        Route::Root if page => Ok(page::answer()),
+        Route::Stats => Ok(json_reply(&stats(app))),
         Route::Root => Ok(json_reply(&json!({
             "name": "fieldfare",
             "version": env!("CARGO_PKG_VERSION"),
@@ -208,7 +228,28 @@ async fn answer(app: &Arc<App>, route: Option<Route>, request: Request<Incoming>
         }
         Route::Tokenize => with_body(app, &parts, body, tokenize).await,
         Route::Detokenize => with_body(app, &parts, body, detokenize).await,
+        Route::Template => with_body(app, &parts, body, apply_template).await,
     }
+}
+
+/// Figures of this moment, for the page and for whoever watches.
+fn stats(app: &App) -> Value {
+    let (running, waiting) = app.door.load();
+    let mut stats = app.metrics.live();
+    stats["model"] = app.served.id.clone().into();
+    stats["context"] = app.served.context.into();
+    stats["running"] = running.into();
+    stats["waiting"] = waiting.into();
+    if let Some(board) = &app.board {
+        let row = |layer: usize| -> String {
+            let digit =
+                |at: usize| (0..4).fold(0, |bits, i| bits << 1 | u32::from(board.holds(layer, 4 * at + i)));
+            (0..board.experts().div_ceil(4)).filter_map(|at| char::from_digit(digit(at), 16)).collect()
+        };
+        let layers: Vec<String> = (0..board.layers()).map(row).collect();
+        stats["experts"]["map"] = json!({ "experts": board.experts(), "layers": layers });
+    }
+    stats
 }
 
 fn model_entry(app: &App, name: &str) -> Value {
@@ -250,34 +291,103 @@ async fn with_body(
     aside(app, body, work).await.map(|value| json_reply(&value))
 }
 
+/// What a request comes to.
+struct Asked {
+    works: VecDeque<Work>,
+    head: Head,
+    stream: bool,
+}
+
 async fn chat_completion(app: &Arc<App>, place: Place, body: Held) -> Outcome {
-    let (work, stream, include_usage) = aside(app, body, |app, bytes| {
+    let asked = aside(app, body, |app, bytes| {
         let request = ChatRequest::parse(&fields::object(bytes)?, &app.served)?;
-        let (stream, include_usage) = (request.stream, request.include_usage);
-        Ok((chat_work(app, request)?, stream, include_usage))
+        let mut head = head(app, Shape::Chat, request.include_usage);
+        head.each = request.count;
+        let (stream, count) = (request.stream, request.count);
+        let works = repeated(chat_work(app, request)?, count).collect();
+        Ok(Asked { works, head, stream })
     })
     .await?;
-    respond(app, place, work, stream, Head::new(Shape::Chat, &app.served.id, include_usage)).await
+    respond(app, place, asked).await
+}
+
+fn head(app: &App, shape: Shape, include_usage: bool) -> Head {
+    Head::new(shape, &app.served.id, include_usage, app.tokenizer.clone())
+}
+
+/// The same work several times: with a seed each has its own, the first the one that was asked for.
+fn repeated(work: Work, count: usize) -> impl Iterator<Item = Work> {
+    (0..count as u64).map(move |number| {
+        let mut work = work.clone();
+        if let Some(seed) = &mut work.options.sampling.seed {
+            *seed = seed.wrapping_add(number);
+        }
+        if number > 0 {
+            // The prompt's own numbers are the same for all.
+            work.options.prompt_logprobs = None;
+        }
+        work
+    })
 }
 
 fn chat_work(app: &App, request: ChatRequest) -> Result<Work, ApiError> {
-    if request.tools.opened > 0 {
-        app.metrics.opened_tools.add(request.tools.opened as u64);
-        app.metrics.log(&format!("{} tools declared without their schema", request.tools.opened));
+    let tools = &request.tools;
+    if tools.opened > 0 {
+        app.metrics.opened_tools.add(tools.opened as u64);
+        app.metrics.log(&format!("{} tools declared without their schema", tools.opened));
     }
-    let prompt = chat::render(&request.messages, &request.tools.declared, &request.render, &app.tokenizer)
+    if tools.loosened > 0 {
+        app.metrics.log(&format!("{} strict tools whose schema cannot be enforced", tools.loosened));
+    }
+    let prompt = chat::render(&request.messages, &tools.declared, &request.render, &app.tokenizer)
         .map_err(|error| render_refusal(app, error))?;
     let control = app.tokenizer.control();
     let starts_inside = prompt.starts_in_reasoning;
+    let max_new = fitting(app, prompt.ids.len(), request.max_tokens)?;
+    let rules = Rules {
+        content: request.format,
+        calls: request.tools.rules.clone(),
+        choice: request.tools.choice.clone(),
+        single_call: !request.tools.parallel,
+        may_think: request.render.enable_thinking && !request.render.continue_final,
+        starts_in_thought: starts_inside,
+        thought_tokens: request.thought_tokens,
+    };
+    let plan = app.grammars.bind(&rules).map_err(|error| grammar_refusal(app, error))?;
     let options = GenerateOptions {
         sampling: request.sampling,
-        max_new: fitting(app, prompt.ids.len(), request.max_tokens)?,
+        max_new,
         stop: request.stop,
         mode: OutputMode::Chat { starts_in_reasoning: starts_inside, tools: request.tools.names() },
-        ..GenerateOptions::default()
+        logprobs: request.logprobs,
+        plan: plan.map(|plan| Arc::new(plan) as Arc<dyn Plan>),
+        ..ended(app, request.ending)
     };
     let thought = Some(Thought { open: control.channel_open, close: control.channel_close, starts_inside });
     Ok(Work { prompt: prompt.ids, options, one_call: !request.tools.parallel, thought })
+}
+
+/// The options that say what ends an answer.
+fn ended(app: &App, ending: Ending) -> GenerateOptions {
+    let stop_ids = (!ending.stop_ids.is_empty()).then(|| {
+        let mut ids = app.tokenizer.control().stop_ids();
+        ids.extend(ending.stop_ids);
+        ids
+    });
+    GenerateOptions { stop_ids, min_new: ending.least, ..GenerateOptions::default() }
+}
+
+fn grammar_refusal(app: &App, error: fieldfare::Error) -> ApiError {
+    match error {
+        fieldfare::Error::BadRequest { field, reason } if field == "schema" => {
+            ApiError::bad("invalid_json_schema", "response_format", reason)
+        }
+        fieldfare::Error::BadRequest { field, reason } => ApiError::value(field, reason),
+        other => {
+            app.metrics.log(&format!("internal error: {other}"));
+            ApiError::internal()
+        }
+    }
 }
 
 fn render_refusal(app: &App, error: fieldfare::Error) -> ApiError {
@@ -301,40 +411,81 @@ fn fitting(app: &App, prompt: usize, wanted: usize) -> Result<usize, ApiError> {
 }
 
 async fn completion(app: &Arc<App>, place: Place, body: Held) -> Outcome {
-    let (work, stream, include_usage) = aside(app, body, |app, bytes| {
+    let asked = aside(app, body, |app, bytes| {
         let request = CompletionRequest::parse(&fields::object(bytes)?, &app.served)?;
-        let prompt = request.ids(&app.tokenizer);
-        let max_new = fitting(app, prompt.len(), request.max_tokens)
-            .map_err(|error| ApiError { param: Some("prompt".to_owned()), ..error })?;
-        let options = GenerateOptions {
-            sampling: request.sampling,
-            max_new,
-            stop: request.stop,
-            ..GenerateOptions::default()
-        };
-        let work = Work { prompt, options, one_call: false, thought: None };
-        Ok((work, request.stream, request.include_usage))
+        let mut head = head(app, Shape::Text, request.include_usage);
+        head.each = request.count;
+        let mut works = VecDeque::new();
+        for (i, given) in request.prompts.iter().enumerate() {
+            let prompt = request.ids(given, &app.tokenizer);
+            let param = if request.prompts.len() > 1 { format!("prompt[{i}]") } else { "prompt".to_owned() };
+            let max_new = fitting(app, prompt.len(), request.max_tokens)
+                .map_err(|error| ApiError { param: Some(param), ..error })?;
+            if request.echo {
+                head.echo.push(match given {
+                    Given::Text(text) => text.clone(),
+                    Given::Ids(ids) => app.tokenizer.decode(ids, true),
+                });
+            }
+            let options = GenerateOptions {
+                sampling: request.sampling.clone(),
+                max_new,
+                stop: request.stop.clone(),
+                logprobs: request.logprobs,
+                prompt_logprobs: request.logprobs.filter(|_| request.echo),
+                ..ended(app, request.ending.clone())
+            };
+            let work = Work { prompt, options, one_call: false, thought: None };
+            works.extend(repeated(work, request.count));
+        }
+        Ok(Asked { works, head, stream: request.stream })
     })
     .await?;
-    respond(app, place, work, stream, Head::new(Shape::Text, &app.served.id, include_usage)).await
+    respond(app, place, asked).await
 }
 
-async fn respond(app: &Arc<App>, place: Place, work: Work, stream: bool, head: Head) -> Outcome {
-    let answer = place.submit(work);
+async fn respond(app: &Arc<App>, place: Place, asked: Asked) -> Outcome {
+    let Asked { mut works, head, stream } = asked;
+    let Some(first) = works.pop_front() else { return Err(Box::new(ApiError::internal())) };
+    let mut answer = place.submit(first);
     if stream {
-        let events = Events::new(head, answer, app.keep_alive, app.metrics.clone());
+        let events = Events::new(head, answer, works, app.keep_alive, app.metrics.clone());
         let mut response = Response::new(Reply::Events(Box::new(events)));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         return Ok(response);
     }
-    let outcome = answer.outcome().await?;
-    if let Some(error) = &outcome.generation.call_error {
-        app.metrics.log(&format!("a tool call could not be read: {}", error.kind.name()));
-        return Err(Box::new(call_refusal(error)));
+    let mut outcomes = Vec::with_capacity(works.len() + 1);
+    loop {
+        let outcome = answer.outcome().await?;
+        if let Some(error) = &outcome.generation.call_error {
+            app.metrics.log(&format!("a tool call could not be read: {}", error.kind.name()));
+            return Err(Box::new(call_refusal(error)));
+        }
+        outcomes.push(*outcome);
+        match works.pop_front() {
+            Some(work) => answer.again(work),
+            None => return Ok(json_reply(&head.whole(&outcomes))),
+        }
     }
-    Ok(json_reply(&head.whole(&outcome)))
+}
+
+/// The prompt that a chat request comes to, as text; its ids if `tokens` asks.
+fn apply_template(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
+    let mut map = fields::object(bytes)?;
+    map.entry("model").or_insert_with(|| "default".into());
+    let request = ChatRequest::parse(&map, &app.served)?;
+    let declared = &request.tools.declared;
+    let refused = |error| render_refusal(app, error);
+    let text = chat::render_text(&request.messages, declared, &request.render).map_err(refused)?;
+    let mut reply = json!({ "prompt": text });
+    if fields::boolean(&map, "tokens")?.unwrap_or(false) {
+        let prompt =
+            chat::render(&request.messages, declared, &request.render, &app.tokenizer).map_err(refused)?;
+        reply["tokens"] = prompt.ids.into();
+    }
+    Ok(reply)
 }
 
 fn tokenize(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {

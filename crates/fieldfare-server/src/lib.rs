@@ -11,6 +11,9 @@
 //! stream    an answer as events
 //! handlers  routes
 //! metrics   counters, log
+//! page      the page for browsers
+//! link      a connection, and the time for heads
+//! tls       certificates
 //! serve     sockets, limits of connections, the end
 //! ```
 
@@ -18,11 +21,15 @@ mod body;
 mod door;
 mod guard;
 mod handlers;
+mod link;
 mod metrics;
+mod page;
 mod serve;
 mod stream;
+mod tls;
 pub mod wire;
 
 pub use door::{Model, Readings};
 pub use metrics::Log;
 pub use serve::{Bound, Facts, Options, StartError, Stop, bind};
+pub use tls::TlsFiles;

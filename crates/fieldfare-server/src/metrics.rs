@@ -60,7 +60,7 @@ impl Histogram {
 }
 
 /// The endpoints, as a label.
-pub(crate) const ENDPOINTS: [&str; 10] = [
+pub(crate) const ENDPOINTS: [&str; 12] = [
     "root",
     "health",
     "models",
@@ -68,6 +68,8 @@ pub(crate) const ENDPOINTS: [&str; 10] = [
     "completions",
     "tokenize",
     "detokenize",
+    "template",
+    "stats",
     "metrics",
     "preflight",
     "other",
@@ -104,6 +106,10 @@ pub(crate) struct Metrics {
     prefill_micros: Counter,
     decode_micros: Counter,
     readings: Mutex<Readings>,
+    /// Tokens made, those of running answers too.
+    pub(crate) live_tokens: Counter,
+    /// How far the prompt that is being read has come, and its length.
+    prefill: Mutex<(usize, usize)>,
 }
 
 impl Metrics {
@@ -130,7 +136,27 @@ impl Metrics {
             prefill_micros: Counter::default(),
             decode_micros: Counter::default(),
             readings: Mutex::default(),
+            live_tokens: Counter::default(),
+            prefill: Mutex::default(),
         }
+    }
+
+    /// So much of a prompt is read.
+    pub(crate) fn reading(&self, done: usize, total: usize) {
+        *self.prefill.lock().unwrap_or_else(PoisonError::into_inner) = (done, total);
+    }
+
+    /// What the page shows: figures of this moment.
+    pub(crate) fn live(&self) -> serde_json::Value {
+        let (done, total) = *self.prefill.lock().unwrap_or_else(PoisonError::into_inner);
+        let readings = *self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = memory::process();
+        serde_json::json!({
+            "tokens": self.live_tokens.get(),
+            "prefill": { "done": done, "total": total },
+            "memory": { "resident": process.rss, "peak": process.peak_rss },
+            "experts": { "hits": readings.hits, "misses": readings.misses, "bytes_read": readings.bytes_read },
+        })
     }
 
     /// A line for the log. Never with text of a prompt or an answer.

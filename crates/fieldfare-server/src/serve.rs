@@ -2,13 +2,17 @@
 
 use crate::body::Room;
 use crate::door::{Door, Model};
-use crate::guard::{Guard, MAX_HEADER_BYTES};
+use crate::guard::{Guard, MAX_HEADER_BYTES, MAX_HEADERS};
 use crate::handlers::{App, handle};
+use crate::link::{Link, Tracked};
 use crate::metrics::{Log, Metrics};
 use crate::stream::KEEP_ALIVE;
+use crate::tls::{self, TlsFiles};
 use crate::wire::chat::Served;
 use fieldfare::engine::Engine;
+use fieldfare::grammar::Grammars;
 use fieldfare::sample::Sampling;
+use fieldfare::store::Board;
 use fieldfare::tokenizer::Tokenizer;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,14 +23,19 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream as StdStream};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
-/// Longest time for the headers of a request; a connection without one is closed after it.
+/// Longest time for the headers of a request, and for TLS to be agreed on; a connection without one is closed after it.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// Most headers.
-const HEADERS: usize = 100;
+/// Longest time between an answer and the next request.
+const IDLE_TIME: Duration = Duration::from_secs(75);
+/// Most headers that are read; the guard refuses far fewer, in words.
+const HEADERS: usize = 4 * MAX_HEADERS;
 /// Most connections.
 const CONNECTIONS: usize = 256;
 /// How long connections may take to close once all answers are made.
@@ -59,6 +68,8 @@ pub struct Options {
     pub grace: Duration,
     /// Pause after which a stream gives a sign of life.
     pub keep_alive: Duration,
+    /// Speak TLS.
+    pub tls: Option<TlsFiles>,
 }
 
 impl Default for Options {
@@ -76,6 +87,7 @@ impl Default for Options {
             thinking: false,
             grace: Duration::from_secs(5),
             keep_alive: KEEP_ALIVE,
+            tls: None,
         }
     }
 }
@@ -129,6 +141,8 @@ pub struct Facts {
     pub context: usize,
     /// When it was made, in seconds since 1970.
     pub created: u64,
+    /// Which of its experts are in memory.
+    pub board: Option<Arc<Board>>,
 }
 
 impl Facts {
@@ -148,6 +162,7 @@ impl Facts {
             vocabulary: engine.vocab_size(),
             context: engine.max_context(),
             created: since.map_or(0, |since| since.as_secs()),
+            board: Some(engine.board()),
         })
     }
 }
@@ -158,6 +173,7 @@ pub struct Bound {
     listener: std::net::TcpListener,
     address: SocketAddr,
     options: Options,
+    tls: Option<Arc<ServerConfig>>,
 }
 
 /// Takes the port.
@@ -178,11 +194,15 @@ pub fn bind(options: Options) -> Result<Bound, StartError> {
             hint: "set FIELDFARE_API_KEY, or stay on 127.0.0.1".to_owned(),
         });
     }
+    let tls = options.tls.as_ref().map(tls::config).transpose().map_err(|message| StartError::Failed {
+        message,
+        hint: "--tls-cert takes a chain of certificates, --tls-key its private key, both as PEM".to_owned(),
+    })?;
     let failed = |error: std::io::Error| refused(wanted, &error);
     let listener = std::net::TcpListener::bind(wanted).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    Ok(Bound { listener, address, options })
+    Ok(Bound { listener, address, options, tls })
 }
 
 fn refused(address: SocketAddr, error: &std::io::Error) -> StartError {
@@ -225,6 +245,11 @@ impl Bound {
         self.address
     }
 
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
     /// Serves until `stop` is asked for, and until what ran then has ended.
     ///
     /// # Errors
@@ -250,15 +275,23 @@ impl Bound {
         };
         let app = Arc::new(App {
             door: door.clone(),
+            grammars: Grammars::new(facts.tokenizer.clone()),
             tokenizer: facts.tokenizer,
             served,
             guard,
             room: Room::new(self.options.max_body),
             metrics,
             created: facts.created,
+            board: facts.board,
             keep_alive: self.options.keep_alive,
         });
-        let result = runtime.block_on(run(self.listener, app, stop.0.subscribe(), self.options.grace));
+        let result = runtime.block_on(run(
+            self.listener,
+            self.tls.map(TlsAcceptor::from),
+            app,
+            stop.0.subscribe(),
+            self.options.grace,
+        ));
         door.close();
         door.abort();
         let ended = thread.join();
@@ -271,6 +304,7 @@ impl Bound {
 
 async fn run(
     listener: std::net::TcpListener,
+    tls: Option<TlsAcceptor>,
     app: Arc<App>,
     mut stop: watch::Receiver<bool>,
     grace: Duration,
@@ -289,12 +323,22 @@ async fn run(
         };
         match connections.clone().try_acquire_owned() {
             Ok(permit) => {
-                let (app, stop) = (app.clone(), stop.clone());
+                let (app, stop, tls) = (app.clone(), stop.clone(), tls.clone());
                 tokio::spawn(async move {
-                    connection(stream, app, stop).await;
+                    // Events are small and wanted at once.
+                    let _ = stream.set_nodelay(true);
+                    match tls {
+                        None => connection(stream, app, stop).await,
+                        Some(tls) => {
+                            if let Ok(Ok(stream)) = timeout(HEADER_TIME, tls.accept(stream)).await {
+                                connection(stream, app, stop).await;
+                            }
+                        }
+                    }
                     drop(permit);
                 });
             }
+            Err(_) if tls.is_some() => drop(stream),
             Err(_) => turn_away(&stream),
         }
     }
@@ -310,19 +354,26 @@ async fn run(
     Ok(())
 }
 
-async fn connection(stream: TcpStream, app: Arc<App>, mut stop: watch::Receiver<bool>) {
-    // Events are small and wanted at once.
-    let _ = stream.set_nodelay(true);
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    app: Arc<App>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let (link, waiting) = Link::new(stream, HEADER_TIME);
     let service = service_fn(move |request| {
         let app = app.clone();
-        async move { Ok::<_, Infallible>(handle(app, request).await) }
+        let answering = waiting.over();
+        async move {
+            let response = handle(app, request).await;
+            Ok::<_, Infallible>(response.map(|reply| Tracked { reply, _answering: answering }))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIME)
+        .header_read_timeout(IDLE_TIME)
         .max_headers(HEADERS)
         .max_buf_size(MAX_HEADER_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(link), service);
     let mut connection = pin!(connection);
     tokio::select! {
         // How a connection breaks is the client's affair.

@@ -1,10 +1,11 @@
 //! An answer as server-sent events. Nothing runs on its own here: the connection asks for the next piece when it has
 //! room, and when the client goes away this is dropped, which cancels the work.
 
-use crate::door::{Answer, Outcome, Update};
+use crate::door::{Answer, Outcome, Update, Work};
 use crate::metrics::Metrics;
 use crate::wire::error::ApiError;
 use crate::wire::reply::{Head, call_refusal};
+use fieldfare::engine::TokenScore;
 use hyper::body::Bytes;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -22,6 +23,12 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 pub(crate) struct Events {
     head: Head,
     answer: Option<Answer>,
+    /// Answers that come after this one.
+    rest: VecDeque<Work>,
+    /// Those that are complete.
+    outcomes: Vec<Outcome>,
+    /// How likely the tokens of the next text were.
+    scores: Option<Vec<TokenScore>>,
     ready: VecDeque<Bytes>,
     calls: usize,
     quiet: Pin<Box<Sleep>>,
@@ -31,11 +38,20 @@ pub(crate) struct Events {
 
 impl Events {
     /// Begins; the first chunk is ready at once.
-    pub(crate) fn new(head: Head, answer: Answer, keep_alive: Duration, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        head: Head,
+        answer: Answer,
+        rest: VecDeque<Work>,
+        keep_alive: Duration,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let ready = head.role().iter().map(frame).collect();
         Self {
             head,
             answer: Some(answer),
+            rest,
+            outcomes: Vec::new(),
+            scores: None,
             ready,
             calls: 0,
             quiet: Box::pin(sleep(keep_alive)),
@@ -66,24 +82,38 @@ impl Events {
 
     fn take(&mut self, update: Option<Update>) {
         match update {
-            Some(Update::Text(text)) => self.ready.push_back(frame(&self.head.text(&text))),
+            Some(Update::Scores(scores)) => self.scores.get_or_insert_default().extend(scores),
+            Some(Update::Text(text)) => {
+                let scores = self.scores.take();
+                self.ready.push_back(frame(&self.head.text(&text, scores.as_deref())));
+            }
             Some(Update::Reasoning(text)) => self.ready.push_back(frame(&self.head.reasoning(&text))),
             Some(Update::Call(call)) => {
                 self.ready.extend(self.head.call(self.calls, &call).iter().map(frame));
                 self.calls += 1;
             }
-            Some(Update::Done(outcome)) => self.end(&outcome),
+            Some(Update::Done(outcome)) => self.end(*outcome),
             Some(Update::Failed(error)) => self.fail(&error),
             None => self.fail(&ApiError::internal()),
         }
     }
 
-    fn end(&mut self, outcome: &Outcome) {
+    fn end(&mut self, outcome: Outcome) {
         if let Some(error) = &outcome.generation.call_error {
             self.metrics.log(&format!("a tool call could not be read: {}", error.kind.name()));
             return self.fail(&call_refusal(error));
         }
-        self.ready.extend(self.head.end(outcome).iter().map(frame));
+        self.ready.push_back(frame(&self.head.end(&outcome)));
+        self.outcomes.push(outcome);
+        if let (Some(work), Some(answer)) = (self.rest.pop_front(), &mut self.answer) {
+            answer.again(work);
+            self.head.index += 1;
+            self.calls = 0;
+            self.scores = None;
+            self.ready.extend(self.head.role().iter().map(frame));
+            return;
+        }
+        self.ready.extend(self.head.counts(&self.outcomes).iter().map(frame));
         self.close();
     }
 

@@ -20,6 +20,12 @@ pub struct ServeArgs {
     /// the environment variable is the better place
     #[arg(long, value_name = "KEY", env = "FIELDFARE_API_KEY", hide_env_values = true)]
     pub api_key: Option<String>,
+    /// Speak TLS with this chain of certificates (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// Origin whose web pages may use the server, as https://page.example, or localhost for all of this machine; may be
     /// given several times [default: none]
     #[arg(long, value_name = "ORIGIN")]

@@ -10,18 +10,20 @@ use crate::failure::Failure;
 use crate::ui::output::{TextOut, Thoughts};
 use crate::ui::progress::{Progress, Unit};
 use crate::ui::{output, report};
-use crate::{interrupt, locate};
+use crate::{input, interrupt, locate};
 use fieldfare::chat::ParsedCall;
 use fieldfare::engine::{
     Cancel, Core, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Session,
 };
+use fieldfare::grammar::{Content, Grammars, Rules, Schema};
 use fieldfare::model::{LookAhead, Precision, RunnerStats};
-use fieldfare::sample::Sampling;
+use fieldfare::sample::{Plan, Sampling};
 use fieldfare::store::{Policy, RdAdvise, Reads};
 use serde_json::json;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Opens the model that the options name.
@@ -98,6 +100,36 @@ pub fn tuned(args: &TuningArgs) -> EngineOptions {
         },
         ..EngineOptions::default()
     }
+}
+
+/// What `--json-schema` asks for, read before the model is opened, so that a mistake in it is known at once.
+///
+/// # Errors
+/// The file cannot be read, is not JSON, or asks for what a grammar cannot hold.
+pub fn schema(args: &SamplingArgs) -> Outcome<Option<Schema>> {
+    let Some(path) = &args.json_schema else { return Ok(None) };
+    let text = input::text_file(path)?;
+    let name = path.display();
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| Failure::usage(format!("{name}: not JSON: {error}")))?;
+    let schema = Schema::parse(&value, "schema", false);
+    schema.map(Some).map_err(|error| Failure::usage(format!("{name}: {error}")))
+}
+
+/// The plan for answers that are JSON.
+///
+/// # Errors
+/// No tokenizer; a schema that is too complex.
+pub fn plan(
+    schema: Option<Schema>,
+    engine: &Engine,
+    may_think: bool,
+    starts_in_thought: bool,
+) -> Outcome<Option<Arc<dyn Plan>>> {
+    let Some(schema) = schema else { return Ok(None) };
+    let rules = Rules { content: Content::Json(schema), may_think, starts_in_thought, ..Rules::default() };
+    let bound = Grammars::new(engine.tokenizer()?.clone()).bind(&rules)?;
+    Ok(bound.map(|bound| Arc::new(bound) as Arc<dyn Plan>))
 }
 
 /// What a generation is asked for.

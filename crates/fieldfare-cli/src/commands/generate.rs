@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::args::GenerateArgs;
 use crate::commands::answer;
 use crate::{input, interrupt};
-use fieldfare::engine::{Engine, OutputMode};
+use fieldfare::engine::{Engine, GenerateOptions, OutputMode};
 
 /// What was given to continue.
 enum Given {
@@ -18,10 +18,12 @@ enum Given {
 /// Bad input, no model, a failure on the way, or Ctrl-C.
 pub fn run(args: &GenerateArgs) -> Outcome {
     let given = read(args)?;
+    let schema = answer::schema(&args.sampling)?;
     interrupt::listen();
     let mut engine = answer::open(&args.model, &args.engine, &args.output)?;
     let prompt = ids(&given, &engine)?;
-    let options = answer::generate_options(&args.sampling, OutputMode::Raw);
+    let plan = answer::plan(schema, &engine, false, false)?;
+    let options = GenerateOptions { plan, ..answer::generate_options(&args.sampling, OutputMode::Raw) };
     let generation = answer::run(&mut engine.session(), &prompt, &options, &args.output)?;
     answer::finish(&generation, &engine, &args.output)
 }

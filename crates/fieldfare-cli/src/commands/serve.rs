@@ -8,7 +8,7 @@ use crate::{Outcome, demo, interrupt, locate};
 use fieldfare::Error;
 use fieldfare::engine::{self, Engine, EngineOptions};
 use fieldfare::sample::Sampling;
-use fieldfare_server::{Bound, Facts, Options, StartError, Stop, bind};
+use fieldfare_server::{Bound, Facts, Options, StartError, Stop, TlsFiles, bind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,6 +61,7 @@ fn options(args: &ServeArgs) -> Options {
         sampling: Sampling { temperature: args.temperature, ..Sampling::default() },
         thinking: args.think,
         grace: Duration::from_secs(args.shutdown_grace as u64),
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
         ..Options::default()
     }
 }
@@ -93,9 +94,10 @@ fn open(args: &ServeArgs, directory: &Path) -> Outcome<Engine> {
 
 fn greeting(bound: &Bound, facts: &Facts) -> String {
     format!(
-        "serving {} ({} tokens of context) at http://{}/v1 · Ctrl-C ends",
+        "serving {} ({} tokens of context) at {}://{}/v1 · Ctrl-C ends",
         facts.id,
         facts.context,
+        bound.scheme(),
         bound.address()
     )
 }

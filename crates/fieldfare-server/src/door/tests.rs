@@ -16,6 +16,8 @@ pub(crate) fn generation(prompt: usize, ids: Vec<u32>, finish: Finish) -> Genera
         call_error: None,
         truncated_tool_call: false,
         token_ids: ids,
+        scores: Vec::new(),
+        prompt_scores: None,
         finish,
         seed: 0,
         prompt_tokens: prompt,
@@ -103,7 +105,7 @@ fn the_line_is_bounded_and_served_in_order() {
         [1, 2, 3].map(|id| rig.door.enter().expect("a place").submit(work_of(&[id]))).into();
     assert_eq!(rig.door.enter().err().map(|error| error.code), Some("queue_full"));
     assert_eq!(rig.metrics.refused.get(), 1);
-    for (wanted, answer) in [1, 2, 3].into_iter().zip(answers) {
+    for (wanted, mut answer) in [1, 2, 3].into_iter().zip(answers) {
         rig.go.send(()).unwrap();
         let outcome = rig.runtime.block_on(answer.outcome()).expect("an answer");
         assert_eq!(outcome.generation.token_ids, [wanted]);
@@ -124,7 +126,7 @@ fn whoever_leaves_gives_up_his_place_and_ends_his_work() {
     assert!(rig.door.enter().is_err());
     drop(waiting);
     assert_eq!(rig.door.load(), (1, 0));
-    let last = rig.door.enter().expect("the place is free").submit(work_of(&[3]));
+    let mut last = rig.door.enter().expect("the place is free").submit(work_of(&[3]));
     drop(running);
     // The next begins without a word to the one that left.
     assert_eq!(rig.started(), [3]);
@@ -160,11 +162,11 @@ fn a_slow_reader_holds_the_model_back_and_loses_nothing() {
 #[test]
 fn a_panic_fails_one_request_and_the_next_is_answered() {
     let rig = rig(1);
-    let broken = rig.door.enter().expect("a place").submit(work_of(&[666]));
+    let mut broken = rig.door.enter().expect("a place").submit(work_of(&[666]));
     rig.go.send(()).unwrap();
     let error = rig.runtime.block_on(broken.outcome()).expect_err("it panicked");
     assert_eq!((error.status, error.code), (500, "internal_error"));
-    let next = rig.door.enter().expect("a place").submit(work_of(&[5]));
+    let mut next = rig.door.enter().expect("a place").submit(work_of(&[5]));
     rig.go.send(()).unwrap();
     assert_eq!(rig.runtime.block_on(next.outcome()).expect("an answer").generation.token_ids, [5]);
     rig.end();
@@ -177,7 +179,7 @@ fn the_end_sends_the_waiting_away_and_then_those_who_run() {
     rig.started();
     let waiting = rig.door.enter().expect("a place").submit(work_of(&[2]));
     rig.door.close();
-    let code = |answer: Answer| rig.runtime.block_on(answer.outcome()).expect_err("no answer").code;
+    let code = |mut answer: Answer| rig.runtime.block_on(answer.outcome()).expect_err("no answer").code;
     assert_eq!(code(waiting), "shutting_down");
     assert_eq!(rig.door.enter().err().map(|error| error.code), Some("shutting_down"));
     assert_eq!(rig.door.load().0, 1, "what runs goes on");

@@ -11,6 +11,7 @@ pub(crate) mod id;
 pub mod messages;
 pub(crate) mod reply;
 pub mod sampling;
+pub(crate) mod scores;
 pub mod tools;
 
 #[cfg(test)]

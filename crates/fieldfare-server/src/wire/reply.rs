@@ -2,10 +2,13 @@
 
 use super::error::ApiError;
 use super::id;
+use super::scores;
 use crate::door::Outcome;
 use fieldfare::chat::{CallError, CallErrorKind, ParsedCall};
-use fieldfare::engine::{Finish, Generation};
+use fieldfare::engine::{Finish, Generation, TokenScore};
+use fieldfare::tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// Longest piece of a call's arguments in one chunk, in bytes.
 const MAX_FRAGMENT: usize = 1024;
@@ -32,11 +35,19 @@ pub(crate) struct Head {
     pub(crate) model: String,
     /// The chunks of a stream carry `usage: null`, and one at the end the counts.
     pub(crate) include_usage: bool,
+    /// Which answer this is of those that were asked for.
+    pub(crate) index: usize,
+    /// Answers to each prompt: the counts take each prompt once.
+    pub(crate) each: usize,
+    /// Spells tokens.
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    /// The prompts, where they stand before the answers.
+    pub(crate) echo: Vec<String>,
 }
 
 impl Head {
     /// A new answer.
-    pub(crate) fn new(shape: Shape, model: &str, include_usage: bool) -> Self {
+    pub(crate) fn new(shape: Shape, model: &str, include_usage: bool, tokenizer: Arc<Tokenizer>) -> Self {
         let prefix = if shape == Shape::Chat { "chatcmpl-" } else { "cmpl-" };
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
@@ -45,6 +56,10 @@ impl Head {
             created: now.map_or(0, |since| since.as_secs()),
             model: model.to_owned(),
             include_usage,
+            index: 0,
+            each: 1,
+            tokenizer,
+            echo: Vec::new(),
         }
     }
 
@@ -58,26 +73,34 @@ impl Head {
         object
     }
 
-    /// The whole answer.
-    pub(crate) fn whole(&self, outcome: &Outcome) -> Value {
-        let generation = &outcome.generation;
-        let finish = finish_reason(outcome);
-        let (kind, choice) = match self.shape {
-            Shape::Chat => {
-                let message = message(generation);
-                (
-                    "chat.completion",
-                    json!({ "index": 0, "message": message, "logprobs": null, "finish_reason": finish }),
-                )
+    /// What stands before the answer of this number.
+    fn echoed(&self, index: usize) -> &str {
+        self.echo.get(index / self.each.max(1)).map_or("", String::as_str)
+    }
+
+    /// The whole answer, or several.
+    pub(crate) fn whole(&self, outcomes: &[Outcome]) -> Value {
+        let choices = outcomes.iter().enumerate().map(|(index, outcome)| {
+            let generation = &outcome.generation;
+            let finish = finish_reason(outcome);
+            match self.shape {
+                Shape::Chat => {
+                    let logprobs = outcome.scored.then(|| scores::chat(&generation.scores, &self.tokenizer));
+                    json!({ "index": index, "message": message(generation), "logprobs": logprobs,
+                        "finish_reason": finish })
+                }
+                Shape::Text => {
+                    let echo = self.echoed(index);
+                    let logprobs = outcome.scored.then(|| scores::text(generation, echo, &self.tokenizer));
+                    json!({ "index": index, "text": format!("{echo}{}", generation.text), "logprobs": logprobs,
+                        "finish_reason": finish })
+                }
             }
-            Shape::Text => (
-                "text_completion",
-                json!({ "index": 0, "text": generation.text, "logprobs": null, "finish_reason": finish }),
-            ),
-        };
-        let mut object = self.object(kind, json!([choice]));
-        object.insert("usage".to_owned(), usage(outcome));
-        object.insert("timings".to_owned(), timings(generation));
+        });
+        let kind = if self.shape == Shape::Chat { "chat.completion" } else { "text_completion" };
+        let mut object = self.object(kind, choices.collect());
+        object.insert("usage".to_owned(), usage(outcomes, self.each));
+        object.insert("timings".to_owned(), timings(outcomes));
         Value::Object(object)
     }
 
@@ -91,22 +114,36 @@ impl Head {
     }
 
     fn delta(&self, delta: &Value, finish: Option<&str>) -> Value {
-        Value::Object(self.chunk(json!([{ "index": 0, "delta": delta, "finish_reason": finish }])))
+        Value::Object(self.chunk(json!([{ "index": self.index, "delta": delta, "finish_reason": finish }])))
     }
 
-    /// The first chunk of a chat stream; plain completions have none.
+    /// The first chunk: in a chat the role, in a plain completion the prompt if it is wanted back.
     pub(crate) fn role(&self) -> Option<Value> {
-        (self.shape == Shape::Chat).then(|| self.delta(&json!({ "role": "assistant", "content": "" }), None))
+        match self.shape {
+            Shape::Chat => Some(self.delta(&json!({ "role": "assistant", "content": "" }), None)),
+            Shape::Text if self.echo.is_empty() => None,
+            Shape::Text => Some(self.text(self.echoed(self.index), None)),
+        }
     }
 
-    /// More of the answer.
-    pub(crate) fn text(&self, text: &str) -> Value {
-        match self.shape {
-            Shape::Chat => self.delta(&json!({ "content": text }), None),
-            Shape::Text => Value::Object(
-                self.chunk(json!([{ "index": 0, "text": text, "logprobs": null, "finish_reason": null }])),
-            ),
-        }
+    /// More of the answer, and how likely its tokens were if that is wanted.
+    pub(crate) fn text(&self, text: &str, scored: Option<&[TokenScore]>) -> Value {
+        let index = self.index;
+        let choice = match self.shape {
+            Shape::Chat => {
+                let mut choice =
+                    json!({ "index": index, "delta": { "content": text }, "finish_reason": null });
+                if let Some(scored) = scored {
+                    choice["logprobs"] = scores::chat(scored, &self.tokenizer);
+                }
+                choice
+            }
+            Shape::Text => {
+                let logprobs = scored.map(|scored| scores::pieces(scored, text, &self.tokenizer));
+                json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": null })
+            }
+        };
+        Value::Object(self.chunk(json!([choice])))
     }
 
     /// More of the thought.
@@ -131,24 +168,27 @@ impl Head {
         chunks
     }
 
-    /// The end: why, and the counts if they were asked for.
-    pub(crate) fn end(&self, outcome: &Outcome) -> Vec<Value> {
-        let generation = &outcome.generation;
+    /// The end of one answer: why.
+    pub(crate) fn end(&self, outcome: &Outcome) -> Value {
         let finish = finish_reason(outcome);
+        let index = self.index;
         let mut last = match self.shape {
-            Shape::Chat => self.chunk(json!([{ "index": 0, "delta": {}, "finish_reason": finish }])),
+            Shape::Chat => self.chunk(json!([{ "index": index, "delta": {}, "finish_reason": finish }])),
             Shape::Text => {
-                self.chunk(json!([{ "index": 0, "text": "", "logprobs": null, "finish_reason": finish }]))
+                self.chunk(json!([{ "index": index, "text": "", "logprobs": null, "finish_reason": finish }]))
             }
         };
-        last.insert("timings".to_owned(), timings(generation));
-        let mut chunks = vec![Value::Object(last)];
-        if self.include_usage {
+        last.insert("timings".to_owned(), timings(std::slice::from_ref(outcome)));
+        Value::Object(last)
+    }
+
+    /// The counts of all answers, if they were asked for.
+    pub(crate) fn counts(&self, outcomes: &[Outcome]) -> Option<Value> {
+        self.include_usage.then(|| {
             let mut counts = self.chunk(json!([]));
-            counts.insert("usage".to_owned(), usage(outcome));
-            chunks.push(Value::Object(counts));
-        }
-        chunks
+            counts.insert("usage".to_owned(), usage(outcomes, self.each));
+            Value::Object(counts)
+        })
     }
 }
 
@@ -196,30 +236,42 @@ fn finish_reason(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// The counts. The stop token is none of the completion's.
-fn usage(outcome: &Outcome) -> Value {
-    let generation = &outcome.generation;
-    let made = generation.token_ids.len();
+/// The counts. The stop token is none of the completion's; a prompt counts once, however many answers it has.
+fn usage(outcomes: &[Outcome], each: usize) -> Value {
+    let made: usize = outcomes.iter().map(|outcome| outcome.generation.token_ids.len()).sum();
+    let prompts = || outcomes.iter().step_by(each.max(1)).map(|outcome| &outcome.generation);
+    let prompt: usize = prompts().map(|generation| generation.prompt_tokens).sum();
+    let cached: usize = prompts().map(|generation| generation.cached_tokens).sum();
+    let reasoning: usize = outcomes.iter().map(|outcome| outcome.reasoning_tokens).sum();
     json!({
-        "prompt_tokens": generation.prompt_tokens,
+        "prompt_tokens": prompt,
         "completion_tokens": made,
-        "total_tokens": generation.prompt_tokens + made,
-        "prompt_tokens_details": { "cached_tokens": generation.cached_tokens },
-        "completion_tokens_details": { "reasoning_tokens": outcome.reasoning_tokens },
+        "total_tokens": prompt + made,
+        "prompt_tokens_details": { "cached_tokens": cached },
+        "completion_tokens_details": { "reasoning_tokens": reasoning },
     })
 }
 
-/// The times, under the names that llama.cpp gave them.
-fn timings(generation: &Generation) -> Value {
-    let times = &generation.timings;
+/// The times, under the names that llama.cpp gave them; those of several answers added up.
+fn timings(outcomes: &[Outcome]) -> Value {
+    let all = || outcomes.iter().map(|outcome| &outcome.generation);
+    let cached: usize = all().map(|generation| generation.cached_tokens).sum();
+    let read: usize = all().map(|generation| generation.prompt_tokens - generation.cached_tokens).sum();
+    let made: usize = all().map(|generation| generation.token_ids.len()).sum();
+    let reading: f64 = all().map(|generation| generation.timings.prefill_seconds).sum();
+    let making: f64 = all().map(|generation| generation.timings.decode_seconds).sum();
+    let each = |seconds: f64, count: usize| (count > 0).then(|| seconds * 1e3 / count as f64);
+    let rate = |count: usize, seconds: f64| (count > 0 && seconds > 0.0).then(|| count as f64 / seconds);
     json!({
-        "cache_n": generation.cached_tokens,
-        "prompt_n": generation.prompt_tokens - generation.cached_tokens,
-        "prompt_ms": times.prefill_seconds * 1e3,
-        "prompt_per_second": times.prefill_tokens_per_second,
-        "predicted_n": generation.token_ids.len(),
-        "predicted_ms": times.decode_seconds * 1e3,
-        "predicted_per_second": times.decode_tokens_per_second,
+        "cache_n": cached,
+        "prompt_n": read,
+        "prompt_ms": reading * 1e3,
+        "prompt_per_token_ms": each(reading, read),
+        "prompt_per_second": rate(read, reading),
+        "predicted_n": made,
+        "predicted_ms": making * 1e3,
+        "predicted_per_token_ms": each(making, made),
+        "predicted_per_second": rate(made.saturating_sub(outcomes.len()), making),
     })
 }
 

@@ -1,7 +1,7 @@
 //! How tokens are chosen and when to stop: the fields that chat and plain completions have in common.
 
 use super::error::ApiError;
-use super::fields::{get, integer, number, refuse, within};
+use super::fields::{boolean, get, integer, number, whole, within};
 use fieldfare::sample::{MAX_BIASES, Sampling, StopStrings};
 use serde_json::{Map, Value};
 
@@ -125,17 +125,22 @@ pub fn stop(map: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
 }
 
 /// How many tokens may be made: the first of `keys` that is there counts, and all of them are checked. `usize::MAX`
-/// stands for no limit (-1).
+/// stands for no limit (-1); `least` is 1, or 0 where none may be made.
 ///
 /// # Errors
 /// The field and what is wrong with it.
-pub fn max_tokens(map: &Map<String, Value>, keys: &[&str], default: usize) -> Result<usize, ApiError> {
+pub fn max_tokens(
+    map: &Map<String, Value>,
+    keys: &[&str],
+    default: usize,
+    least: i128,
+) -> Result<usize, ApiError> {
     let mut chosen = None;
     for key in keys {
         let Some(value) = integer(map, key)? else { continue };
         let limit = match value {
             -1 => usize::MAX,
-            1.. => usize::try_from(value).unwrap_or(usize::MAX),
+            value if value >= least => usize::try_from(value).unwrap_or(usize::MAX),
             _ => return Err(ApiError::value(*key, "must be above 0, or -1 for no limit")),
         };
         chosen = chosen.or(Some(limit));
@@ -143,17 +148,58 @@ pub fn max_tokens(map: &Map<String, Value>, keys: &[&str], default: usize) -> Re
     Ok(chosen.unwrap_or(default))
 }
 
-/// One answer a request, as text.
+/// Most answers of one request.
+const MAX_ANSWERS: i128 = 8;
+
+/// `n`: how many answers.
 ///
 /// # Errors
-/// `unsupported_value` for more.
-pub fn one_plain_answer(map: &Map<String, Value>) -> Result<(), ApiError> {
+/// `invalid_type`, `invalid_value`.
+pub fn count(map: &Map<String, Value>) -> Result<usize, ApiError> {
     match integer(map, "n")? {
-        None | Some(1) => {}
-        Some(2..=8) => return Err(ApiError::unsupported("n", "one answer a request is made here")),
-        Some(_) => return Err(ApiError::value("n", "must be 1")),
+        None => Ok(1),
+        Some(count @ 1..=MAX_ANSWERS) => Ok(count as usize),
+        Some(_) => Err(ApiError::value("n", format!("must be from 1 to {MAX_ANSWERS}"))),
     }
-    refuse(map, "audio", "text only")
+}
+
+/// What ends an answer besides texts, and how early.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// Further ids that end it.
+    pub stop_ids: Vec<u32>,
+    /// Nothing ends it before so many tokens; `usize::MAX`: only the limit does.
+    pub least: usize,
+}
+
+/// `stop_token_ids`, `min_tokens`, `ignore_eos`.
+///
+/// # Errors
+/// The field and what is wrong with it.
+pub fn ending(map: &Map<String, Value>, vocabulary: usize) -> Result<Ending, ApiError> {
+    let stop_ids = match get(map, "stop_token_ids") {
+        None => Vec::new(),
+        Some(Value::Array(items)) if items.len() <= 64 => {
+            let id = |(i, item): (usize, &Value)| {
+                let param = format!("stop_token_ids[{i}]");
+                let id = whole(item).ok_or_else(|| ApiError::wrong_type(&param, "a token id"))?;
+                let known = u32::try_from(id).ok().filter(|&id| (id as usize) < vocabulary);
+                known.ok_or_else(|| ApiError::value(param, format!("must be from 0 to {}", vocabulary - 1)))
+            };
+            items.iter().enumerate().map(id).collect::<Result<_, _>>()?
+        }
+        Some(Value::Array(_)) => {
+            return Err(ApiError::value("stop_token_ids", "may have at most 64 entries"));
+        }
+        Some(_) => return Err(ApiError::wrong_type("stop_token_ids", "a list of token ids")),
+    };
+    let least = match integer(map, "min_tokens")? {
+        None => 0,
+        Some(least @ 0..) => usize::try_from(least).unwrap_or(usize::MAX),
+        Some(_) => return Err(ApiError::value("min_tokens", "must not be negative")),
+    };
+    let never = boolean(map, "ignore_eos")?.unwrap_or(false);
+    Ok(Ending { stop_ids, least: if never { usize::MAX } else { least } })
 }
 
 /// `stream` and `stream_options.include_usage`.
@@ -161,7 +207,7 @@ pub fn one_plain_answer(map: &Map<String, Value>) -> Result<(), ApiError> {
 /// # Errors
 /// `invalid_type`.
 pub fn stream(map: &Map<String, Value>) -> Result<(bool, bool), ApiError> {
-    let stream = super::fields::boolean(map, "stream")?.unwrap_or(false);
+    let stream = boolean(map, "stream")?.unwrap_or(false);
     let usage = match get(map, "stream_options") {
         None => None,
         Some(Value::Object(options)) => match get(options, "include_usage") {

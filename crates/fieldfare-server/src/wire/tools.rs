@@ -5,6 +5,7 @@ use super::error::ApiError;
 use super::fields::{boolean, get, text};
 use fieldfare::Error;
 use fieldfare::chat::{self, Tool};
+use fieldfare::grammar::{CallRule, Choice};
 use serde_json::{Map, Value, json};
 
 /// Most tools of a request.
@@ -19,6 +20,12 @@ pub struct Tools {
     pub opened: usize,
     /// More than one call an answer.
     pub parallel: bool,
+    /// Whether one is called.
+    pub choice: Choice,
+    /// What calls of them look like.
+    pub rules: Vec<CallRule>,
+    /// How many asked for strictness with a schema that cannot be enforced.
+    pub loosened: usize,
 }
 
 impl Tools {
@@ -36,7 +43,7 @@ pub fn tools(map: &Map<String, Value>) -> Result<Tools, ApiError> {
     for key in ["functions", "function_call"] {
         super::fields::refuse(map, key, "give functions in tools, and tool_choice")?;
     }
-    let declared = match get(map, "tools") {
+    let given = match get(map, "tools") {
         None => Vec::new(),
         Some(Value::Array(items)) if items.len() > MAX_TOOLS => {
             return Err(ApiError::value("tools", format!("may have at most {MAX_TOOLS} entries")));
@@ -47,13 +54,26 @@ pub fn tools(map: &Map<String, Value>) -> Result<Tools, ApiError> {
         Some(_) => return Err(ApiError::wrong_type("tools", "a list of tools")),
     };
     let parallel = boolean(map, "parallel_tool_calls")?.unwrap_or(true);
-    let shown = choice(map, &declared)?;
-    let (declared, opened) = adapted(declared)?;
-    let declared = if shown { declared } else { Vec::new() };
-    Ok(Tools { declared, opened, parallel })
+    let (given, strict): (Vec<Tool>, Vec<bool>) = given.into_iter().unzip();
+    let choice = choice(map, &given)?;
+    let wanted: Vec<Option<Value>> =
+        given.iter().zip(&strict).map(|(tool, &strict)| tool.parameters.clone().filter(|_| strict)).collect();
+    let (declared, opened) = adapted(given)?;
+    let Some(choice) = choice else { return Ok(Tools { opened, parallel, ..Tools::default() }) };
+    let mut loosened = 0;
+    let rule = |(tool, schema): (&Tool, &Option<Value>)| {
+        let Some(schema) = schema else { return CallRule::lenient(tool) };
+        CallRule::strict(&tool.name, schema).unwrap_or_else(|_| {
+            loosened += 1;
+            CallRule::lenient(tool)
+        })
+    };
+    let rules = declared.iter().zip(&wanted).map(rule).collect();
+    Ok(Tools { declared, opened, parallel, choice, rules, loosened })
 }
 
-fn tool(item: &Value, i: usize) -> Result<Tool, ApiError> {
+/// A tool, and whether its arguments must fit.
+fn tool(item: &Value, i: usize) -> Result<(Tool, bool), ApiError> {
     let path = format!("tools[{i}]");
     let Value::Object(tool) = item else { return Err(ApiError::wrong_type(path, "an object")) };
     match get(tool, "type") {
@@ -80,25 +100,30 @@ fn tool(item: &Value, i: usize) -> Result<Tool, ApiError> {
         Some(name) => name.to_owned(),
         None => return Err(ApiError::bad("invalid_tool_name", format!("{path}.name"), "is missing")),
     };
-    Ok(Tool {
+    let strict = match get(function, "strict") {
+        None => false,
+        Some(Value::Bool(strict)) => *strict,
+        Some(_) => return Err(ApiError::wrong_type(format!("{path}.strict"), "true or false")),
+    };
+    let tool = Tool {
         name,
         description: text(function, "description").map_err(within)?.map(str::to_owned),
         parameters: get(function, "parameters").cloned(),
         response: get(function, "response").filter(|value| value.is_object()).cloned(),
-    })
+    };
+    Ok((tool, strict))
 }
 
-/// Whether the tools are shown: `auto` and `none`.
-fn choice(map: &Map<String, Value>, declared: &[Tool]) -> Result<bool, ApiError> {
-    let unforced = "a call cannot be forced here yet; auto and none are";
+/// Whether one is called; `None` hides them.
+fn choice(map: &Map<String, Value>, declared: &[Tool]) -> Result<Option<Choice>, ApiError> {
     let without = "needs tools";
     match get(map, "tool_choice") {
-        None => Ok(true),
+        None => Ok(Some(Choice::Auto)),
         Some(Value::String(word)) => match word.as_str() {
-            "auto" => Ok(true),
-            "none" => Ok(false),
+            "auto" => Ok(Some(Choice::Auto)),
+            "none" => Ok(None),
             "required" if declared.is_empty() => Err(ApiError::value("tool_choice", without)),
-            "required" => Err(ApiError::unsupported("tool_choice", unforced)),
+            "required" => Ok(Some(Choice::Required)),
             _ => Err(ApiError::value("tool_choice", "must be auto, none, required or an object")),
         },
         Some(Value::Object(named)) => {
@@ -112,7 +137,7 @@ fn choice(map: &Map<String, Value>, declared: &[Tool]) -> Result<bool, ApiError>
                 Some(name) if !declared.iter().any(|tool| tool.name == name) => {
                     Err(ApiError::value("tool_choice.function.name", "names no tool of this request"))
                 }
-                Some(_) => Err(ApiError::unsupported("tool_choice", unforced)),
+                Some(name) => Ok(Some(Choice::Named(name.to_owned()))),
             }
         }
         Some(_) => Err(ApiError::wrong_type("tool_choice", "text or an object")),

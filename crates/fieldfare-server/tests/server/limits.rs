@@ -148,10 +148,11 @@ fn what_is_too_large_is_cut_off() {
     // Headers.
     let fat = format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(40 << 10));
     assert_eq!(server.raw(fat.as_bytes()).refusal(), (431, "headers_too_large".into()));
-    // Too many are refused by the connection itself.
-    let many: String = (0..150).map(|i| format!("x-{i}: y\r\n")).collect();
-    let many = format!("GET /health HTTP/1.1\r\nhost: localhost\r\n{many}\r\n");
-    assert_eq!(server.raw(many.as_bytes()).status, 431);
+    // Too many, in words; far too many are refused by the connection itself.
+    let many = |count: usize| -> String { (0..count).map(|i| format!("x-{i}: y\r\n")).collect() };
+    let many = |count| format!("GET /health HTTP/1.1\r\nhost: localhost\r\n{}\r\n", many(count));
+    assert_eq!(server.raw(many(150).as_bytes()).refusal(), (431, "headers_too_large".into()));
+    assert_eq!(server.raw(many(600).as_bytes()).status, 431);
     // A body that breaks off leaves nothing behind.
     let mut cut = server.connect();
     cut.write_all(format!("POST {chat} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{{").as_bytes()).unwrap();
@@ -331,4 +332,59 @@ fn what_is_not_safe_does_not_start() {
     let taken = bind(Options { port: other.local_addr().unwrap().port(), ..Options::default() });
     let Err(StartError::Failed { message, .. }) = taken else { panic!("it is taken") };
     assert!(message.contains("another program"), "{message}");
+}
+
+#[test]
+fn browsers_get_a_page_and_programs_get_json() {
+    let server = Server::with(Options { api_key: Some("a secret word".into()), ..Options::default() }, 512);
+    let page = server.ask("GET", "/", &[("accept", "text/html,application/xhtml+xml,*/*;q=0.8")], "");
+    assert_eq!(page.status, 200);
+    assert!(
+        page.headers.contains("content-type: text/html") && page.headers.contains("vary: accept"),
+        "{}",
+        page.headers
+    );
+    let policy = page.headers.lines().find(|line| line.starts_with("content-security-policy:")).unwrap();
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    let nonce = policy.split("'nonce-").nth(1).unwrap().split('\'').next().unwrap();
+    assert_eq!(page.body.matches(&format!("nonce=\"{nonce}\"")).count(), 2);
+    let again = server.ask("GET", "/", &[("accept", "text/html")], "");
+    assert!(!again.headers.contains(nonce), "a new word each time");
+    assert!(!page.body.contains("a secret word") && !page.body.contains("demo"));
+    // Figures and everything else ask for the key, and so does the plain answer.
+    for path in ["/", "/stats"] {
+        assert_eq!(server.get(path).refusal(), (401, "invalid_api_key".into()), "{path}");
+    }
+    let key = [("authorization", "Bearer a secret word")];
+    assert_eq!(server.ask("GET", "/", &key, "").json()["name"], "fieldfare");
+    let before = server.ask("GET", "/stats", &key, "").json();
+    assert_eq!(
+        (&before["model"], &before["running"], &before["tokens"]),
+        (&json!("demo"), &json!(0), &json!(0))
+    );
+    let body = story(json!({ "max_tokens": 7 })).to_string();
+    let headers = [key[0], ("content-type", "application/json")];
+    assert_eq!(server.ask("POST", "/v1/chat/completions", &headers, &body).status, 200);
+    let after = server.ask("GET", "/stats", &key, "").json();
+    assert_eq!(after["tokens"], 7);
+    assert_eq!(after["prefill"]["done"], after["prefill"]["total"]);
+    let map = &after["experts"]["map"];
+    let row = map["layers"][0].as_str().unwrap();
+    assert_eq!(row.len() as u64, map["experts"].as_u64().unwrap().div_ceil(4));
+    let held = map["layers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row.as_str().unwrap().trim_matches('0') != "")
+        .count();
+    assert_eq!(held, map["layers"].as_array().unwrap().len(), "every layer holds some: {map}");
+    // Foreign pages and names get neither.
+    assert_eq!(
+        server.ask("GET", "/stats", &[("origin", "https://evil.example"), key[0]], "").refusal().0,
+        403
+    );
+    assert_eq!(
+        server.ask("GET", "/", &[("host", "evil.example"), ("accept", "text/html")], "").refusal().0,
+        403
+    );
 }

@@ -240,11 +240,19 @@ pub struct RenderOptions {
     pub preserve_thinking: bool,
     /// Whether the prompt ends in an open model turn. On by default.
     pub add_generation_prompt: bool,
+    /// The last message, the model's and without calls, is left open for the model to go on with, its text as given up to
+    /// the end. Then no turn is opened. Off by default.
+    pub continue_final: bool,
 }
 
 impl Default for RenderOptions {
     fn default() -> Self {
-        Self { enable_thinking: false, preserve_thinking: false, add_generation_prompt: true }
+        Self {
+            enable_thinking: false,
+            preserve_thinking: false,
+            add_generation_prompt: true,
+            continue_final: false,
+        }
     }
 }
 

@@ -164,6 +164,11 @@ impl<'t> OutputParser<'t> {
         self.state == State::Done
     }
 
+    /// Whether the next ordinary token is part of the answer, and of no thought, label or call.
+    pub fn in_content(&self) -> bool {
+        self.state == State::Content
+    }
+
     /// The fault that ended the message, if one did.
     pub fn error(&self) -> Option<&CallError> {
         self.error.as_ref()

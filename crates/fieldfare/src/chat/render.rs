@@ -68,7 +68,14 @@ fn write(messages: &[Message], tools: &[Tool], options: &RenderOptions) -> Resul
         let replay = last_user.is_none_or(|user| i > user)
             || (options.preserve_thinking && (!message.tool_calls.is_empty() || message.before_calls));
         let next = rest[i + 1..].iter().find(|m| m.role != Role::Tool).map(|m| m.role);
-        last = turn(&mut out, rest, i, offset, Around { previous, next, replay })?;
+        let open = options.continue_final
+            && i + 1 == rest.len()
+            && message.role == Role::Assistant
+            && message.tool_calls.is_empty();
+        last = turn(&mut out, rest, i, offset, Around { previous, next, replay, open })?;
+        if open {
+            return Ok((out, false));
+        }
         previous = Some(message.role);
     }
     let mut starts_in_reasoning = false;
@@ -130,6 +137,8 @@ struct Around {
     next: Option<Role>,
     /// Whether its reasoning is shown.
     replay: bool,
+    /// Whether the model goes on with it.
+    open: bool,
 }
 
 /// Step 3: one message and the results of its calls.
@@ -172,6 +181,24 @@ fn turn(out: &mut Script, messages: &[Message], i: usize, offset: usize, around:
             tool_result(out, &names, result);
             last = Last::Result;
         }
+    }
+    if around.open {
+        let text = match &message.content {
+            Content::None => String::new(),
+            Content::Text(text) => text.clone(),
+            Content::Parts(parts) => {
+                let text =
+                    |part: &Part| if let Part::Text(text) = part { text.clone() } else { String::new() };
+                parts.iter().map(text).collect()
+            }
+        };
+        let text = without_thoughts(&text);
+        // The end counts: the model goes on right behind it.
+        let stripped = python::strip(&text);
+        if let Some(at) = text.find(stripped).filter(|_| !stripped.is_empty()) {
+            out.text(&text[at..]);
+        }
+        return Ok(Last::Text);
     }
     let mut said = Script::default();
     content(&mut said, &message.content, assistant);

@@ -46,6 +46,7 @@ fn render_case(case: &Value) -> Case {
             enable_thinking: option("enable_thinking", false),
             preserve_thinking: option("preserve_thinking", false),
             add_generation_prompt: option("add_generation_prompt", true),
+            continue_final: false,
         },
     }
 }
@@ -409,4 +410,21 @@ proptest! {
 /// Assistant text as the template shows it: without thought stretches.
 fn render_visible(text: &str) -> String {
     text.split("<channel|>").map(|p| p.split("<|channel>").next().unwrap_or_default()).collect()
+}
+
+#[test]
+fn a_final_message_is_gone_on_with() {
+    let options = RenderOptions { continue_final: true, ..RenderOptions::default() };
+    let ask = |text: &str| {
+        let messages = [Message::user("Count."), Message::assistant(text)];
+        render_text(&messages, &[], &options).unwrap()
+    };
+    let front = "<bos><|turn>user\nCount.<turn|>\n<|turn>model\n";
+    assert_eq!(ask("\n one, two, "), format!("{front}one, two, "));
+    assert_eq!(ask("<|channel>thought\nx<channel|>one "), format!("{front}one "));
+    assert_eq!(ask("  "), front);
+    // Where the last word is somebody else's, a turn is opened as ever.
+    let plain = RenderOptions::default();
+    let messages = [Message::user("Hi")];
+    assert_eq!(render_text(&messages, &[], &options).unwrap(), render_text(&messages, &[], &plain).unwrap());
 }

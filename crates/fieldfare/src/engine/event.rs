@@ -21,6 +21,8 @@ pub enum Event<'a> {
         /// Its id.
         id: u32,
     },
+    /// How likely the tokens were whose text is coming next; only if asked for.
+    Scores(&'a [TokenScore]),
     /// More of the answer.
     Text(&'a str),
     /// More of the thought.
@@ -57,6 +59,10 @@ pub struct Generation {
     pub truncated_tool_call: bool,
     /// The ids made, without the stop id.
     pub token_ids: Vec<u32>,
+    /// The tokens of `text`, if [`super::GenerateOptions::logprobs`] asked for them.
+    pub scores: Vec<TokenScore>,
+    /// The prompt's, if [`super::GenerateOptions::prompt_logprobs`] asked.
+    pub prompt_scores: Option<Scores>,
     /// Why it ended.
     pub finish: Finish,
     /// The seed that was used: with it the same prompt gives the same answer.
@@ -118,4 +124,18 @@ pub struct Candidate {
     pub id: u32,
     /// Natural logarithm of its probability.
     pub logprob: f32,
+}
+
+/// How likely the model found a token of an answer: its own distribution, before temperature, penalties, bias and
+/// whatever else decides what is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenScore {
+    /// The id.
+    pub id: u32,
+    /// Natural logarithm of its probability.
+    pub logprob: f32,
+    /// The best ids, falling, the lower id first of equals; as many as asked for.
+    pub top: Vec<Candidate>,
+    /// Where its text begins, in bytes of the answer's text; tokens of one character share a place.
+    pub start: usize,
 }

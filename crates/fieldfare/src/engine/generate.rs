@@ -1,8 +1,9 @@
 //! The token loop: read the prompt, choose, show, feed, until something ends it.
 
 use super::conversations::Reuse;
-use super::event::{Event, Finish, Generation, Timings};
+use super::event::{Event, Finish, Generation, Scores, Timings, TokenScore};
 use super::options::{Cancel, GenerateOptions, OutputMode};
+use super::score;
 use super::session::{Counters, Session};
 use crate::chat::{End, OutputEvent, OutputParser, ParsedCall, ParsedOutput};
 use crate::model::Forward;
@@ -10,6 +11,7 @@ use crate::sample::{Sampler, StopStrings};
 use crate::sys::memory;
 use crate::tokenizer::{StreamDecoder, Tokenizer};
 use crate::{Error, Result};
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -23,21 +25,29 @@ pub(super) fn run<F: Forward>(
     cancel: &Cancel,
     sink: Sink<'_>,
 ) -> Result<Generation> {
-    let mut sampler = Sampler::new(&options.sampling, session.forward.vocab_size())?;
     let rules = Rules::new(session, options);
+    let guide = options.plan.as_ref().map(|plan| plan.guide(&rules.stop)).transpose()?;
+    let mut sampler = Sampler::new(&options.sampling, session.forward.vocab_size())?.guided(guide);
     let reader = Reader::new(session, options)?;
     StopStrings::validate(&options.stop)?;
     let out = Out::new(sink, StopStrings::new(options.stop.clone()));
     let clock = Clock::start((session.counters)(session.forward));
+    let prompt_scores = options
+        .prompt_logprobs
+        .map(|top| score::run(session, prompt, 1, top, cancel, &mut |_| ControlFlow::Continue(())))
+        .transpose()?;
+    let tokenizer = session.tokenizer;
     let mut made = Made {
         reader,
         out,
+        tokenizer,
         token_ids: Vec::new(),
         fed: 0,
         cached_tokens: 0,
         reuse: Reuse::default(),
         first: None,
         prefilled: None,
+        prompt_scores,
     };
     let finish = if options.max_new == 0 {
         Finish::Length
@@ -48,10 +58,20 @@ pub(super) fn run<F: Forward>(
     Ok(made.finish(finish, prompt.len(), sampler.seed(), &clock, counters))
 }
 
-/// Ids with a meaning for the loop.
+/// Ids with a meaning for the loop, and what is asked of each choice.
 struct Rules {
     stop: Vec<u32>,
     suppress: Vec<usize>,
+    /// Nothing ends the answer before so many tokens.
+    least: usize,
+    /// How likely each token was is wanted, and so many others beside it.
+    logprobs: Option<usize>,
+}
+
+/// A token that was chosen.
+struct Choice {
+    id: u32,
+    score: Option<TokenScore>,
 }
 
 impl Rules {
@@ -67,14 +87,26 @@ impl Rules {
         Self {
             stop: options.stop_ids.clone().unwrap_or_else(|| session.stop_ids.to_vec()),
             suppress: suppress.into_iter().map(|id| id as usize).filter(|&id| id < vocabulary).collect(),
+            least: options.min_new,
+            logprobs: options.logprobs,
         }
     }
 
-    fn choose(&self, logits: &mut [f32], sampler: &mut Sampler) -> u32 {
+    /// Chooses the token that comes after `made` others.
+    fn choose(&self, logits: &mut [f32], sampler: &mut Sampler, made: usize) -> Result<Choice> {
+        let own = self.logprobs.map(|top| (logits.to_vec(), top));
         for &id in &self.suppress {
             logits[id] = f32::NEG_INFINITY;
         }
-        sampler.sample(logits)
+        if made < self.least {
+            for &id in &self.stop {
+                if let Some(logit) = logits.get_mut(id as usize) {
+                    *logit = f32::NEG_INFINITY;
+                }
+            }
+        }
+        let id = sampler.choose(logits)?;
+        Ok(Choice { id, score: own.map(|(logits, top)| score::one(&logits, id, top)) })
     }
 }
 
@@ -99,12 +131,13 @@ fn token_loop<F: Forward>(
             return Ok(Finish::Cancelled);
         }
         made.first.get_or_insert_with(Instant::now);
-        if rules.stop.contains(&next) {
+        let id = next.id;
+        if rules.stop.contains(&id) {
             return Ok(Finish::Stop);
         }
-        sampler.accept(next);
+        sampler.accept(id);
         made.push(next);
-        if made.out.stopped || made.reader.is_done() {
+        if made.out.stopped || made.reader.is_done() || sampler.is_over() {
             return Ok(Finish::Stop);
         }
         let full = session.forward.position() >= session.forward.max_context();
@@ -115,13 +148,16 @@ fn token_loop<F: Forward>(
             return Ok(Finish::Cancelled);
         }
         session.conversations.make_space(session.forward, 1, 0);
-        let result = session.forward.decode(next).map(|logits| rules.choose(logits, sampler));
+        let count = made.token_ids.len();
+        let result = session.forward.decode(id).and_then(|logits| rules.choose(logits, sampler, count));
         match result {
             Ok(chosen) => {
-                session.conversations.push(next);
+                session.conversations.push(id);
                 next = chosen;
             }
             Err(error) => {
+                // It may be the choice that failed: then the model has been fed.
+                session.conversations.push(id);
                 session.conversations.truncate(session.forward.position());
                 return Err(error);
             }
@@ -137,7 +173,7 @@ fn read_prompt<F: Forward>(
     sampler: &mut Sampler,
     made: &mut Made<'_, '_>,
     cancel: &Cancel,
-) -> Result<Option<u32>> {
+) -> Result<Option<Choice>> {
     let (reused, reuse) = session.converse(prompt);
     let total = prompt.len();
     (made.cached_tokens, made.reuse) = (reused, reuse);
@@ -150,13 +186,15 @@ fn read_prompt<F: Forward>(
         out.emit(Event::Prefill { done: (reused + done).min(total), total });
         if cancel.is_cancelled() || out.broken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let result =
-        session.forward.prefill(&prompt[reused..], &mut progress).map(|logits| rules.choose(logits, sampler));
+    let result = session
+        .forward
+        .prefill(&prompt[reused..], &mut progress)
+        .and_then(|logits| rules.choose(logits, sampler, 0));
     made.fed = total - reused;
     match result {
-        Ok(id) => {
+        Ok(choice) => {
             session.conversations.set(prompt);
-            Ok(Some(id))
+            Ok(Some(choice))
         }
         Err(error) => {
             session.resync(prompt);
@@ -206,6 +244,13 @@ struct Out<'s> {
     broken: bool,
     /// A stop string was met; no more text is shown.
     stopped: bool,
+    /// Bytes of text that came here.
+    offered: usize,
+    /// The score of the token that is being read, and the bytes that it shows by itself: none for a part of a character.
+    coming: Option<(TokenScore, usize)>,
+    /// Scores of tokens whose text is not shown yet.
+    held: VecDeque<TokenScore>,
+    scores: Vec<TokenScore>,
 }
 
 impl<'s> Out<'s> {
@@ -218,6 +263,10 @@ impl<'s> Out<'s> {
             tool_calls: Vec::new(),
             broken: false,
             stopped: false,
+            offered: 0,
+            coming: None,
+            held: VecDeque::new(),
+            scores: Vec::new(),
         }
     }
 
@@ -232,16 +281,31 @@ impl<'s> Out<'s> {
         if self.stopped || text.is_empty() {
             return;
         }
+        let before = self.offered;
+        self.offered += text.len();
+        if let Some((score, own)) = self.coming.take() {
+            // Text that was held comes out first: its bytes are earlier tokens'.
+            let start = if own > 0 { self.offered.saturating_sub(own) } else { before };
+            self.held.push_back(TokenScore { start, ..score });
+        }
         let mut certain = String::new();
         self.stopped = self.stops.push(text, &mut certain);
         self.show(&certain);
     }
 
     fn show(&mut self, text: &str) {
-        if !text.is_empty() {
-            self.text.push_str(text);
-            self.emit(Event::Text(text));
+        if text.is_empty() {
+            return;
         }
+        let end = self.text.len() + text.len();
+        let ready = self.held.iter().take_while(|score| score.start < end).count();
+        if ready > 0 {
+            let ready: Vec<TokenScore> = self.held.drain(..ready).collect();
+            self.emit(Event::Scores(&ready));
+            self.scores.extend(ready);
+        }
+        self.text.push_str(text);
+        self.emit(Event::Text(text));
     }
 
     fn event(&mut self, event: OutputEvent<'_>) {
@@ -263,6 +327,8 @@ impl<'s> Out<'s> {
 struct Made<'t, 's> {
     reader: Reader<'t>,
     out: Out<'s>,
+    tokenizer: Option<&'t Tokenizer>,
+    prompt_scores: Option<Scores>,
     token_ids: Vec<u32>,
     /// Prompt tokens fed.
     fed: usize,
@@ -275,7 +341,9 @@ struct Made<'t, 's> {
 }
 
 impl Made<'_, '_> {
-    fn push(&mut self, id: u32) {
+    fn push(&mut self, choice: Choice) {
+        let id = choice.id;
+        self.out.coming = choice.score.filter(|_| self.is_text(id)).map(|score| (score, self.own_bytes(id)));
         self.token_ids.push(id);
         self.out.emit(Event::Token { id });
         match &mut self.reader {
@@ -287,6 +355,24 @@ impl Made<'_, '_> {
             }
             Reader::Chat(parser) => parser.push(id, &mut |event| self.out.event(event)),
         }
+        if let Some((score, _)) = self.out.coming.take() {
+            self.out.held.push_back(TokenScore { start: self.out.offered, ..score });
+        }
+    }
+
+    /// Bytes that the token shows by itself; 0 for a byte, which shows with others.
+    fn own_bytes(&self, id: u32) -> usize {
+        let Some(piece) = self.tokenizer.and_then(|tokenizer| tokenizer.piece(id)) else { return 0 };
+        if piece.starts_with("<0x") && piece.len() == 6 {
+            return 0;
+        }
+        piece.len() - piece.matches('\u{2581}').count() * ('\u{2581}'.len_utf8() - 1)
+    }
+
+    /// Whether the token is part of the answer's text.
+    fn is_text(&self, id: u32) -> bool {
+        let control = self.tokenizer.is_some_and(|tokenizer| tokenizer.is_control(id));
+        !control && !matches!(&self.reader, Reader::Chat(parser) if !parser.in_content())
     }
 
     fn finish(
@@ -312,6 +398,8 @@ impl Made<'_, '_> {
             tool_calls: out.tool_calls,
             truncated_tool_call: parsed.as_ref().is_some_and(|p| p.truncated_tool_call),
             call_error: parsed.and_then(|p| p.error),
+            scores: out.scores,
+            prompt_scores: self.prompt_scores,
             finish,
             seed,
             prompt_tokens,

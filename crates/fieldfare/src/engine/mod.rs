@@ -17,7 +17,7 @@ mod snapshots;
 
 pub use budget::{Core, MemoryBudget, Plan};
 pub use conversations::{KeptConversations, Reuse};
-pub use event::{Candidate, Event, Finish, Generation, Scores, Timings};
+pub use event::{Candidate, Event, Finish, Generation, Scores, Timings, TokenScore};
 pub use options::{Cancel, EngineOptions, GenerateOptions, OutputMode};
 pub use session::Session;
 
@@ -125,6 +125,11 @@ impl Engine {
     /// What the model did since it was opened, and the memory it takes.
     pub fn stats(&self) -> RunnerStats {
         self.runner.stats()
+    }
+
+    /// Which experts are in memory: for eyes, from any thread, also while a session runs.
+    pub fn board(&self) -> Arc<crate::store::Board> {
+        self.runner.board()
     }
 
     /// [`Engine::stats`] with the huge pages counted, which takes the system a moment.

@@ -2,7 +2,7 @@
 
 use super::budget::{Core, MemoryBudget};
 use crate::model::{DEFAULT_PASS_TOKENS, LookAhead, Precision, RunnerOptions};
-use crate::sample::Sampling;
+use crate::sample::{Plan, Sampling};
 use crate::store::{Policy, RdAdvise, Reads};
 use crate::{Error, Result};
 use std::path::PathBuf;
@@ -118,6 +118,15 @@ pub struct GenerateOptions {
     pub suppress: Option<Vec<u32>>,
     /// What the ids mean.
     pub mode: OutputMode,
+    /// For each token of the answer's text, how likely the model found it and this many others; see
+    /// [`super::TokenScore`].
+    pub logprobs: Option<usize>,
+    /// The same for the prompt, which is then read anew: [`super::Generation::prompt_scores`].
+    pub prompt_logprobs: Option<usize>,
+    /// Ids that end the answer are not chosen before so many others.
+    pub min_new: usize,
+    /// What the answer is bound to, if anything: what it does not allow is never chosen, whatever else is asked for.
+    pub plan: Option<Arc<dyn Plan>>,
 }
 
 impl Default for GenerateOptions {
@@ -129,6 +138,10 @@ impl Default for GenerateOptions {
             stop_ids: None,
             suppress: None,
             mode: OutputMode::Raw,
+            logprobs: None,
+            prompt_logprobs: None,
+            min_new: 0,
+            plan: None,
         }
     }
 }

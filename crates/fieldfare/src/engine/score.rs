@@ -1,6 +1,6 @@
 //! Teacher-forced scoring: how likely the model finds each id, given those before it.
 
-use super::event::{Candidate, Scores};
+use super::event::{Candidate, Scores, TokenScore};
 use super::options::Cancel;
 use super::session::Session;
 use crate::Result;
@@ -58,6 +58,14 @@ pub(super) fn run<F: Forward>(
         scores.perplexity = (-sum / scores.logprobs.len() as f64).exp();
     }
     Ok(scores)
+}
+
+/// How likely one id is, and the `top` best.
+pub(super) fn one(logits: &[f32], id: u32, top: usize) -> TokenScore {
+    let norm = log_sum_exp(logits);
+    let logit = logits.get(id as usize).copied().unwrap_or(f32::NEG_INFINITY);
+    let top = if top > 0 { best(logits, top, norm) } else { Vec::new() };
+    TokenScore { id, logprob: (f64::from(logit) - norm) as f32, top, start: 0 }
 }
 
 /// ln of the sum of exp, with the largest taken out; in double precision, since a quarter of a million terms

@@ -173,6 +173,11 @@ impl Runner {
         self.reroute = reroute;
     }
 
+    /// Which experts are in memory; it follows the store.
+    pub fn board(&self) -> std::sync::Arc<crate::store::Board> {
+        self.store.board()
+    }
+
     /// What was done so far and what memory is taken, but for the huge pages.
     pub fn stats(&self) -> RunnerStats {
         let (store, found) = (self.store.stats(), self.look.found());

@@ -1,17 +1,19 @@
 //! From logits to the next token.
 //!
-//! The order of the steps is fixed: bias, then penalties, on the logits; Top-P on the full distribution; Top-K; min-p;
+//! The order of the steps is fixed: what a guide forbids (`guide`); bias, then penalties, on the logits; Top-P on the full distribution; Top-K; min-p;
 //! then temperature, and a draw. Temperature 0 takes the largest logit, the lowest id among equals. Candidates are
 //! found by selection, never by sorting the vocabulary, and weights are integers (`logits`), so a seed gives the
 //! same tokens for the same logits on every machine and for every way of adding up. `stop` watches the text for
 //! stop strings.
 
+mod guide;
 mod logits;
 pub mod rng;
 pub mod stop;
 #[cfg(test)]
 mod tests;
 
+pub use guide::{Allowed, Guide, IdSet, Plan};
 pub use stop::StopStrings;
 
 use crate::{Error, Result};
@@ -116,6 +118,7 @@ pub struct Sampler {
     seed: u64,
     history: History,
     selection: Selection,
+    guide: Option<Box<dyn Guide>>,
 }
 
 impl Sampler {
@@ -146,12 +149,41 @@ impl Sampler {
             seed,
             history: History { window, ..History::default() },
             selection: Selection::default(),
+            guide: None,
         })
     }
 
-    /// Adds a token to the history: each token of the prompt, then each generated one. All penalties count it.
+    /// The same with a guide, which [`Sampler::choose`] asks.
+    #[must_use]
+    pub fn guided(self, guide: Option<Box<dyn Guide>>) -> Self {
+        Self { guide, ..self }
+    }
+
+    /// Adds a generated token to the history, and tells the guide. All penalties count it.
     pub fn accept(&mut self, id: u32) {
         self.history.push(id, true);
+        if let Some(guide) = &mut self.guide {
+            guide.accept(id);
+        }
+    }
+
+    /// Whether the guide says that the answer is complete.
+    pub fn is_over(&self) -> bool {
+        self.guide.as_ref().is_some_and(|guide| guide.is_over())
+    }
+
+    /// As [`Sampler::sample`], but only what the guide allows.
+    ///
+    /// # Errors
+    /// The guide does not know.
+    pub fn choose(&mut self, logits: &mut [f32]) -> Result<u32> {
+        let Some(mut guide) = self.guide.take() else { return Ok(self.sample(logits)) };
+        let chosen = guide.allowed().map(|allowed| {
+            allowed.apply(logits);
+            allowed.corrected(self.sample(logits))
+        });
+        self.guide = Some(guide);
+        chosen
     }
 
     /// Adds a prompt token that only the repetition penalty counts, for callers whose presence and frequency

@@ -9,6 +9,7 @@
 
 pub mod advice;
 mod ahead;
+pub mod board;
 pub mod plan;
 pub mod policy;
 pub mod reader;
@@ -17,6 +18,7 @@ pub mod slots;
 pub mod sweep;
 
 pub use advice::RdAdvise;
+pub use board::Board;
 pub use plan::Step;
 pub use policy::Policy;
 pub use reader::{LayerFile, LayerFiles, ReadAt, Reader};
@@ -27,6 +29,7 @@ use ahead::Spare;
 use policy::Uses;
 use readers::{Done, Job, Place, Readers};
 use slots::{SlotPool, slots_of};
+use std::sync::Arc;
 use std::time::Duration;
 use sweep::Transit;
 
@@ -101,6 +104,7 @@ pub struct ExpertStore {
     transit: Option<Transit>,
     experts: usize,
     stats: StoreStats,
+    board: Arc<Board>,
 }
 
 /// The shape of an [`ExpertStore`].
@@ -192,6 +196,7 @@ impl ExpertStore {
             transit: None,
             experts,
             stats: StoreStats::default(),
+            board: Arc::new(Board::new(layers, experts)),
         })
     }
 
@@ -264,6 +269,7 @@ impl ExpertStore {
             self.settle();
         }
         self.open = false;
+        self.show(request.layer);
         result
     }
 
@@ -390,6 +396,7 @@ impl ExpertStore {
                 layer.ahead.resize(slots, false);
             }
         }
+        (0..layers).for_each(|layer| self.show(layer));
     }
 
     /// Moves the most valuable experts of a layer into its first `slots` slots.
@@ -406,6 +413,17 @@ impl ExpertStore {
             }
             self.slots.copy(layer, slots + at, worst);
             first[worst] = rest[at].take();
+        }
+    }
+
+    /// Which experts are in memory; it follows the store.
+    pub fn board(&self) -> Arc<Board> {
+        self.board.clone()
+    }
+
+    fn show(&self, layer: usize) {
+        if let Some(state) = self.layers.get(layer) {
+            self.board.show(layer, &state.held);
         }
     }
 

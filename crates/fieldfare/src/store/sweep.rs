@@ -106,6 +106,7 @@ impl ExpertStore {
         if result.is_err() {
             self.settle();
         }
+        self.show(layer);
         result
     }
 

@@ -223,3 +223,17 @@ fn slot_counts_are_checked() {
         ));
     }
 }
+
+#[test]
+fn the_board_shows_what_is_held() {
+    let board = board::Board::new(2, 70);
+    board.show(1, &[Some(3), None, Some(69)]);
+    let held: Vec<(usize, usize)> = (0..2)
+        .flat_map(|layer| (0..70).map(move |expert| (layer, expert)))
+        .filter(|&(l, e)| board.holds(l, e))
+        .collect();
+    assert_eq!(held, [(1, 3), (1, 69)]);
+    board.show(1, &[None]);
+    board.show(9, &[Some(1)]);
+    assert!((0..70).all(|expert| !board.holds(1, expert)) && !board.holds(5, 0));
+}

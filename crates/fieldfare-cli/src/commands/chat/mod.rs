@@ -12,6 +12,7 @@ use crate::{demo, input, interrupt, locate};
 use conversation::{Conversation, Reply, Respond};
 use fieldfare::chat::{self, Message, RenderOptions};
 use fieldfare::engine::{Finish, GenerateOptions, Generation, OutputMode, Session};
+use fieldfare::grammar::Schema;
 use fieldfare::tokenizer::Tokenizer;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -22,10 +23,11 @@ use std::path::Path;
 /// Bad input, no model, a failure on the way, or Ctrl-C.
 pub fn run(args: &ChatArgs) -> Outcome {
     let messages = read(args)?;
+    let schema = answer::schema(&args.sampling)?;
     let directory = locate::model_or_offer(args.model.model.as_deref(), &args.output)?;
     match messages {
-        Some(messages) => one_answer(args, &directory, &messages),
-        None => talk(args, &directory),
+        Some(messages) => one_answer(args, &directory, &messages, schema),
+        None => talk(args, &directory, schema),
     }
 }
 
@@ -66,17 +68,21 @@ fn mode(starts_in_reasoning: bool) -> OutputMode {
     OutputMode::Chat { starts_in_reasoning, tools: Vec::new() }
 }
 
-fn one_answer(args: &ChatArgs, directory: &Path, messages: &[Message]) -> Outcome {
+fn one_answer(args: &ChatArgs, directory: &Path, messages: &[Message], schema: Option<Schema>) -> Outcome {
     interrupt::listen();
     let mut engine = answer::open_at(directory, &args.engine, &args.output, 0)?;
     let tokenizer = engine.tokenizer()?.clone();
     let prompt = chat::prompt(messages, &[], &render_options(args), &tokenizer)?;
-    let options = answer::generate_options(&args.sampling, mode(prompt.starts_in_reasoning));
+    let plan = answer::plan(schema, &engine, args.think, prompt.starts_in_reasoning)?;
+    let options = GenerateOptions {
+        plan,
+        ..answer::generate_options(&args.sampling, mode(prompt.starts_in_reasoning))
+    };
     let generation = answer::run(&mut engine.session(), &prompt.ids, &options, &args.output)?;
     answer::finish(&generation, &engine, &args.output)
 }
 
-fn talk(args: &ChatArgs, directory: &Path) -> Outcome {
+fn talk(args: &ChatArgs, directory: &Path, schema: Option<Schema>) -> Outcome {
     let lines = editor::TerminalLines::open(!args.no_history)?;
     interrupt::listen();
     let mut engine = answer::open_at(directory, &args.engine, &args.output, 1)?;
@@ -87,12 +93,14 @@ fn talk(args: &ChatArgs, directory: &Path) -> Outcome {
         }
         report::note("Talk with the model. /help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.");
     }
+    // A conversation without tools never begins inside a thought.
+    let plan = answer::plan(schema, &engine, args.think, false)?;
     interrupt::at_prompt();
     let engine_answers = EngineAnswers {
         session: engine.session(),
         tokenizer: &tokenizer,
         render: render_options(args),
-        options: answer::generate_options(&args.sampling, mode(false)),
+        options: GenerateOptions { plan, ..answer::generate_options(&args.sampling, mode(false)) },
         output: &args.output,
     };
     Conversation::new(lines, engine_answers, system(args).map(str::to_owned), &mut std::io::stderr()).run()

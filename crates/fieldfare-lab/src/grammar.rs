@@ -1,0 +1,183 @@
+//! `fieldfare-lab grammar`: what binding an answer to a grammar costs, over a real vocabulary.
+//!
+//! Each case has rules and an answer that fits them. The answer is followed token by token, as the engine does: ask
+//! what may come, forbid the rest of the logits, accept. The same choices without rules are timed beside it.
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use fieldfare::chat::{Tool, prepare_tools};
+use fieldfare::grammar::{CallRule, Choice, Content, Grammars, Rules, Schema};
+use fieldfare::sample::{Plan, Sampler, Sampling};
+use fieldfare::sys::memory;
+use fieldfare::tokenizer::Tokenizer;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Options of `grammar`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The `tokenizer.json`.
+    #[arg(long)]
+    tokenizer: PathBuf,
+    /// Folder of compiled tokenizers.
+    #[arg(long)]
+    cache: Option<PathBuf>,
+    /// Times that each answer is followed.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+}
+
+struct Case {
+    name: &'static str,
+    rules: Rules,
+    /// What is said, control tokens spelled.
+    answer: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let tokenizer = Arc::new(Tokenizer::open(&options.tokenizer, options.cache.as_deref())?);
+    let resident = || memory::process().rss.unwrap_or(0) as f64 / 1e6;
+    let before = resident();
+    let start = Instant::now();
+    let grammars = Grammars::new(tokenizer.clone());
+    grammars.prepare()?;
+    println!(
+        "vocabulary of {}: ready in {:.2} s, resident +{:.0} MB (peak {:.0} MB)",
+        tokenizer.vocab_size(),
+        start.elapsed().as_secs_f64(),
+        resident() - before,
+        memory::process().peak_rss.unwrap_or(0) as f64 / 1e6,
+    );
+    println!(
+        "{:<28} {:>9} {:>7} {:>12} {:>11} {:>11} {:>12} {:>11}",
+        "case", "compile", "tokens", "mean", "median", "worst", "unbound", "resident"
+    );
+    for case in cases()? {
+        one(&tokenizer, &grammars, &case, options.rounds).with_context(|| case.name)?;
+    }
+    println!("resident at the end +{:.0} MB", resident() - before);
+    Ok(())
+}
+
+fn one(tokenizer: &Tokenizer, grammars: &Grammars, case: &Case, rounds: usize) -> Result<()> {
+    let before = memory::process().rss.unwrap_or(0);
+    let start = Instant::now();
+    let bound = grammars.bind(&case.rules)?.context("rules that bind")?;
+    let compile = start.elapsed();
+    let mut ids = Vec::new();
+    tokenizer.encode_with_control(&case.answer, &mut ids);
+    let sampling = Sampling { seed: Some(1), ..Sampling::default() };
+    let vocabulary = tokenizer.vocab_size();
+    let logits: Vec<f32> =
+        (0..vocabulary as u32).map(|id| (id.wrapping_mul(2_654_435_761) >> 16) as f32 / 4000.0).collect();
+    let mut scratch = logits.clone();
+    let (mut bound_times, mut free_times) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let guide = bound.guide(&tokenizer.control().stop_ids())?;
+        let mut bound = Sampler::new(&sampling, vocabulary)?.guided(Some(guide));
+        let mut free = Sampler::new(&sampling, vocabulary)?;
+        for (at, &id) in ids.iter().enumerate() {
+            for (sampler, times) in [(&mut free, &mut free_times), (&mut bound, &mut bound_times)] {
+                scratch.copy_from_slice(&logits);
+                let start = Instant::now();
+                std::hint::black_box(sampler.choose(&mut scratch)?);
+                sampler.accept(id);
+                times.push(start.elapsed());
+            }
+            let last = at + 1 == ids.len();
+            ensure!(last || !bound.is_over(), "over after {} of {} tokens", at + 1, ids.len());
+        }
+        ensure!(bound.is_over() || bound.choose(&mut scratch).is_ok(), "the answer does not fit");
+    }
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let mean = |times: &[Duration]| ms(times.iter().sum::<Duration>() / times.len() as u32);
+    let worst = bound_times.iter().copied().max().unwrap_or_default();
+    let unbound = mean(&free_times);
+    let extra = mean(&bound_times);
+    bound_times.sort_unstable();
+    let grown = memory::process().rss.unwrap_or(0).saturating_sub(before);
+    println!(
+        "{:<28} {:>6.1} ms {:>7} {:>9.3} ms {:>8.3} ms {:>8.3} ms {:>9.3} ms {:>8.1} MB",
+        case.name,
+        ms(compile),
+        ids.len(),
+        extra,
+        ms(bound_times[bound_times.len() / 2]),
+        ms(worst),
+        unbound,
+        grown as f64 / 1e6,
+    );
+    Ok(())
+}
+
+fn cases() -> Result<Vec<Case>> {
+    let person = json!({ "type": "object", "properties": {
+        "name": { "type": "string" }, "age": { "type": "integer" }, "email": { "type": ["string", "null"] },
+        "tags": { "type": "array", "items": { "type": "string" } },
+        "role": { "enum": ["admin", "user", "guest"] },
+        "address": { "type": "object", "properties": { "street": { "type": "string" }, "zip": { "type": "string" } },
+            "required": ["street", "zip"], "additionalProperties": false } },
+        "required": ["name", "age", "email", "tags", "role", "address"], "additionalProperties": false });
+    let said = json!({ "name": "Ada Lovelace", "age": 36, "email": null, "tags": ["mathematics", "machines that think"],
+        "role": "admin", "address": { "street": "St. James's Square 12, London", "zip": "SW1Y 4JH" } });
+    let tree = json!({ "$ref": "#/$defs/node", "$defs": { "node": { "type": "object", "properties": {
+        "label": { "type": "string" }, "children": { "type": "array", "items": { "$ref": "#/$defs/node" } } },
+        "required": ["label", "children"], "additionalProperties": false } } });
+    let leaf = |label: &str| json!({ "label": label, "children": [] });
+    let grown = json!({ "label": "animals", "children": [leaf("mammals"), { "label": "birds that sing", "children":
+        [leaf("fieldfare"), leaf("blackbird")] }, leaf("fish")] });
+    let many: Vec<String> = (0..1000).map(|i| format!("value number {i}")).collect();
+    let json_of = |schema: &Value| -> Result<Rules> {
+        Ok(Rules { content: Content::Json(Schema::parse(schema, "schema", false)?), ..Rules::default() })
+    };
+    let pretty = serde_json::to_string_pretty(&said)?;
+    let long = "fn main() {\n    println!(\"{}\", \"hello\\n\");\n}\n// The quick brown fox.\n".repeat(6);
+    let tools = prepare_tools(&agent_tools())?;
+    let calls: Vec<CallRule> = tools.iter().map(CallRule::lenient).collect();
+    let named = |choice| Rules { calls: calls.clone(), choice, single_call: true, ..Rules::default() };
+    let write = format!(
+        "<|tool_call>call:tool_07{{content:<|\"|>{long}<|\"|>,path:<|\"|>src/main.rs<|\"|>}}<tool_call|>"
+    );
+    let strict = Rules {
+        calls: vec![CallRule::strict("save", &person)?],
+        choice: Choice::Required,
+        single_call: true,
+        ..Rules::default()
+    };
+    let saved = "<|tool_call>call:save{address:{street:<|\"|>Elm 1<|\"|>,zip:<|\"|>1<|\"|>},age:36,email:null,name:<|\"|>Ada<|\"|>,role:<|\"|>user<|\"|>,tags:[<|\"|>a<|\"|>]}<tool_call|>";
+    Ok(vec![
+        Case { name: "json_schema, compact", rules: json_of(&person)?, answer: said.to_string() },
+        Case { name: "json_schema, pretty", rules: json_of(&person)?, answer: pretty },
+        Case { name: "json_schema, recursive", rules: json_of(&tree)?, answer: grown.to_string() },
+        Case {
+            name: "json_schema, enum of 1000",
+            rules: json_of(&json!({ "enum": many }))?,
+            answer: "\"value number 873\"".to_owned(),
+        },
+        Case {
+            name: "json_object",
+            rules: Rules { content: Content::Json(Schema::object()), ..Rules::default() },
+            answer: json!({ "a": [1, 2.5, { "b": "some words of text" }], "c": said }).to_string(),
+        },
+        Case { name: "24 tools, a call", rules: named(Choice::Auto), answer: write.clone() },
+        Case { name: "24 tools, one named", rules: named(Choice::Named("tool_07".into())), answer: write },
+        Case { name: "strict call", rules: strict, answer: saved.to_owned() },
+    ])
+}
+
+/// As many tools as a coding agent declares.
+fn agent_tools() -> Vec<Tool> {
+    (0..24)
+        .map(|i| Tool {
+            name: format!("tool_{i:02}"),
+            description: Some("Does something.".to_owned()),
+            parameters: Some(json!({ "type": "object", "properties": {
+                "path": { "type": "string" }, "content": { "type": "string" }, "limit": { "type": "number" },
+                (format!("option_{i}")): { "type": "boolean" } }, "required": ["path"] })),
+            response: None,
+        })
+        .collect()
+}

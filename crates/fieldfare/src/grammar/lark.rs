@@ -1,0 +1,312 @@
+//! Writes grammars as text in `llguidance`'s dialect of Lark: JSON by schema, and the arguments of Gemma 4's calls.
+//!
+//! The two differ in how text, keys and white space are written; the shapes are the same. White space in JSON is at most
+//! one space, or one newline and its indentation, where people put it. Values that the schema leaves open nest at most
+//! [`FREE_DEPTH`] deep, so that every answer can be read back. Every literal goes through [`quoted`]; nothing else of a
+//! request gets into the text.
+
+use super::schema::{Entry, Id, Schema, Shape};
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// Deepest nesting of values whose schema is open.
+const FREE_DEPTH: usize = 24;
+
+/// How values are spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spelling {
+    Json,
+    /// Gemma 4's calls: text between two tokens of this id, bare keys, no white space.
+    Call(u32),
+}
+
+/// A grammar that is being written.
+#[derive(Debug)]
+pub(super) struct Writer {
+    text: String,
+    spelling: Spelling,
+    /// Rules of free values are there.
+    free: bool,
+    next: usize,
+}
+
+/// Text of a JSON string as JSON writes it, between quotes: also how Lark spells a literal.
+fn quoted(text: &str) -> String {
+    Value::String(text.to_owned()).to_string()
+}
+
+impl Writer {
+    /// A grammar of JSON.
+    pub(super) fn json() -> Self {
+        Self::new(Spelling::Json)
+    }
+
+    /// A grammar of calls; `quote` is the token around text.
+    pub(super) fn call(quote: u32) -> Self {
+        Self::new(Spelling::Call(quote))
+    }
+
+    fn new(spelling: Spelling) -> Self {
+        Self { text: String::new(), spelling, free: false, next: 0 }
+    }
+
+    /// Adds a line `name: body`.
+    pub(super) fn rule(&mut self, name: &str, body: &str) {
+        let _ = writeln!(self.text, "{name}: {body}");
+    }
+
+    /// The whole, with the terminals that are used everywhere.
+    pub(super) fn finish(mut self) -> String {
+        self.rule("NUM", r"/-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,24})?([eE][+\-]?[0-9]{1,2})?/");
+        self.rule("INT", r"/0|-?[1-9][0-9]{0,17}/");
+        match self.spelling {
+            Spelling::Json => {
+                let text = r#"/"([^"\\\x00-\x1f\x7f]|\\["\\bfnrt]|\\u00[01][0-9a-f])*"/"#;
+                self.rule("STR", text);
+                self.rule("WS", r"/ |\n {0,40}/");
+                self.rule("SP", r"/ /");
+            }
+            Spelling::Call(_) => {
+                self.rule("TEXT", r"/(.|\n)+/");
+                // What the reader takes for a key, without the spaces that it trims.
+                self.rule("KEY", r"/[A-Za-z0-9_$@.\/\-]{1,100}/");
+            }
+        }
+        self.text
+    }
+
+    fn fresh(&mut self, prefix: &str) -> String {
+        self.next += 1;
+        format!("{prefix}{}", self.next)
+    }
+
+    /// White space that may stand around entries.
+    fn space(&self) -> &'static str {
+        if self.spelling == Spelling::Json { " WS? " } else { " " }
+    }
+
+    /// A key and its colon.
+    fn key(&self, key: &str) -> String {
+        match self.spelling {
+            Spelling::Json => format!("{} SP?", quoted(&format!("{}:", quoted(key)))),
+            Spelling::Call(_) => quoted(&format!("{key}:")),
+        }
+    }
+
+    /// Any text.
+    fn any_text(&self) -> String {
+        match self.spelling {
+            Spelling::Json => "STR".to_owned(),
+            Spelling::Call(quote) => format!("<[{quote}]> TEXT? <[{quote}]>"),
+        }
+    }
+
+    /// Any key but these, and its colon.
+    fn other_key(&mut self, taken: &[Entry]) -> String {
+        let (any, colon) = match self.spelling {
+            Spelling::Json => ("STR", "\":\" SP?"),
+            Spelling::Call(_) => ("KEY", "\":\""),
+        };
+        if taken.is_empty() {
+            return format!("{any} {colon}");
+        }
+        let spelled = taken.iter().map(|entry| match self.spelling {
+            Spelling::Json => quoted(&quoted(&entry.key)),
+            Spelling::Call(_) => quoted(&entry.key),
+        });
+        let spelled: Vec<String> = spelled.collect();
+        let name = self.fresh("OTHER");
+        self.rule(&name, &format!("{any} & ~({})", spelled.join(" | ")));
+        format!("{name} {colon}")
+    }
+
+    /// The name of the rule for any value.
+    pub(super) fn any(&mut self) -> String {
+        if !std::mem::replace(&mut self.free, true) {
+            let space = self.space();
+            let text = self.any_text();
+            let key = self.other_key(&[]);
+            for depth in 0..=FREE_DEPTH {
+                let scalar = format!("{text} | NUM | \"true\" | \"false\" | \"null\"");
+                if depth == FREE_DEPTH {
+                    self.rule(&format!("any{depth}"), &scalar);
+                    break;
+                }
+                let inner = depth + 1;
+                let list = format!("\"[\" ({space} any{inner} (\",\"{space} any{inner})*)?{space}\"]\"");
+                let entry = format!("{key} any{inner}");
+                let object = format!("\"{{\" ({space} {entry} (\",\"{space} {entry})*)?{space}\"}}\"");
+                self.rule(&format!("any{depth}"), &format!("{scalar} | {list} | {object}"));
+            }
+        }
+        "any0".to_owned()
+    }
+
+    /// The entries of an object after its opener, up to and with its closer: any keys, any values.
+    pub(super) fn any_entries(&mut self) -> String {
+        let any = self.any();
+        let key = self.other_key(&[]);
+        let space = self.space();
+        format!("({space} {key} {any} (\",\"{space} {key} {any})*)?{space}\"}}\"")
+    }
+
+    /// Likewise with some of these keys in any order and any values.
+    pub(super) fn some_entries(&mut self, keys: &[&str]) -> String {
+        let any = self.any();
+        let keys: Vec<String> = keys.iter().map(|key| self.key(key)).collect();
+        let entry = self.fresh("pair");
+        self.rule(&entry, &format!("({}) {any}", keys.join(" | ")));
+        format!("({entry} (\",\" {entry})*)? \"}}\"")
+    }
+
+    /// Writes the rules of a schema; the name of its first one.
+    pub(super) fn schema(&mut self, schema: &Schema) -> String {
+        let prefix = self.fresh("v");
+        for (id, shape) in schema.shapes.iter().enumerate() {
+            let body = self.shape(shape, &prefix, id);
+            self.rule(&format!("{prefix}_{id}"), &body);
+        }
+        format!("{prefix}_{}", schema.root)
+    }
+
+    /// The same of a schema of objects, without the opening brace.
+    pub(super) fn schema_entries(&mut self, schema: &Schema) -> Option<String> {
+        let root = schema.root_object()?;
+        let name = self.schema(schema);
+        let prefix = name.rsplit_once('_').map_or(name.as_str(), |(prefix, _)| prefix);
+        Some(entries_name(prefix, root, 0, false))
+    }
+
+    fn shape(&mut self, shape: &Shape, prefix: &str, id: Id) -> String {
+        match shape {
+            Shape::Any => self.any(),
+            Shape::Null => "\"null\"".to_owned(),
+            Shape::Bool => "\"true\" | \"false\"".to_owned(),
+            Shape::Integer => "INT".to_owned(),
+            Shape::Number => "NUM".to_owned(),
+            Shape::Text => self.any_text(),
+            Shape::Literals(values) => self.literals(values),
+            Shape::List { item, min, max } => self.list(&format!("{prefix}_{item}"), *min, *max),
+            Shape::Object { entries, others } => {
+                let rest = self.entries(entries, *others, prefix, id);
+                format!("\"{{\" {rest}")
+            }
+            Shape::Either(ids) => {
+                let names: Vec<String> = ids.iter().map(|id| format!("{prefix}_{id}")).collect();
+                // What no finite value fits has no branch left; nothing that is reached refers to it.
+                if names.is_empty() { "\"null\"".to_owned() } else { names.join(" | ") }
+            }
+        }
+    }
+
+    fn list(&self, item: &str, min: u64, max: Option<u64>) -> String {
+        let space = self.space();
+        let more = |low: u64, high: Option<u64>| match high {
+            None if low == 0 => format!("(\",\"{space} {item})*"),
+            None => format!("(\",\"{space} {item}){{{low},}}"),
+            Some(0) => String::new(),
+            Some(high) => format!("(\",\"{space} {item}){{{low},{high}}}"),
+        };
+        match (min, max) {
+            (_, Some(0)) => format!("\"[\"{space}\"]\""),
+            (0, max) => {
+                format!("\"[\" ({space} {item} {})?{space}\"]\"", more(0, max.map(|max| max - 1)))
+            }
+            (min, max) => {
+                format!("\"[\"{space} {item} {}{space}\"]\"", more(min - 1, max.map(|max| max - 1)))
+            }
+        }
+    }
+
+    /// Everything after the opener. One rule for each entry and for whether something stands before it.
+    fn entries(&mut self, entries: &[Entry], others: Option<Id>, prefix: &str, id: Id) -> String {
+        let mut ordered: Vec<&Entry> = entries.iter().collect();
+        if self.spelling != Spelling::Json {
+            // As the template writes them.
+            ordered.sort_by_key(|entry| entry.key.to_lowercase());
+        }
+        let space = self.space();
+        let name = |at: usize, some: bool| entries_name(prefix, id, at, some);
+        for (at, entry) in ordered.iter().enumerate() {
+            let pair = format!("{} {prefix}_{}", self.key(&entry.key), entry.value);
+            for some in [false, true] {
+                if at == 0 && some {
+                    continue;
+                }
+                let comma = if some { "\",\"" } else { "" };
+                let mut body = format!("{comma}{space}{pair} {}", name(at + 1, true));
+                if !entry.required {
+                    let _ = write!(body, " | {}", name(at + 1, some));
+                }
+                self.rule(&name(at, some), &body);
+            }
+        }
+        let end = ordered.len();
+        match others {
+            None => {
+                self.rule(&name(end, true), &format!("{space}\"}}\""));
+                self.rule(&name(end, false), &format!("{space}\"}}\""));
+            }
+            Some(value) => {
+                let pair = format!("{} {prefix}_{value}", self.other_key(entries));
+                let more = format!("(\",\"{space}{pair})*{space}\"}}\"");
+                self.rule(&name(end, true), &more);
+                self.rule(&name(end, false), &format!("{space}{pair} {more} | {space}\"}}\""));
+            }
+        }
+        name(0, false)
+    }
+
+    /// One of these values. Texts are one terminal, so that a long list costs no more than its letters.
+    fn literals(&mut self, values: &[Value]) -> String {
+        let quote = match self.spelling {
+            Spelling::Json => {
+                let spelled: Vec<String> = values.iter().map(|value| quoted(&value.to_string())).collect();
+                let name = self.fresh("ONE");
+                self.rule(&name, &spelled.join(" | "));
+                return name;
+            }
+            Spelling::Call(quote) => quote,
+        };
+        let texts: Vec<String> =
+            values.iter().filter_map(Value::as_str).filter(|text| !text.is_empty()).map(quoted).collect();
+        let mut choices = Vec::new();
+        if !texts.is_empty() {
+            let name = self.fresh("ONE");
+            self.rule(&name, &texts.join(" | "));
+            choices.push(format!("<[{quote}]> {name} <[{quote}]>"));
+        }
+        choices.extend(
+            values
+                .iter()
+                .filter(|value| value.as_str().is_none_or(str::is_empty))
+                .map(|value| spelled_in_call(value, quote)),
+        );
+        choices.join(" | ")
+    }
+}
+
+/// The rule for the entries from number `at` on; whether some stand before.
+fn entries_name(prefix: &str, id: Id, at: usize, some: bool) -> String {
+    format!("{prefix}_{id}_{at}{}", if some { "s" } else { "n" })
+}
+
+/// One value as calls spell it.
+fn spelled_in_call(value: &Value, quote: u32) -> String {
+    match value {
+        Value::String(text) if text.is_empty() => format!("<[{quote}]> <[{quote}]>"),
+        Value::String(text) => format!("<[{quote}]> {} <[{quote}]>", quoted(text)),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| spelled_in_call(item, quote)).collect();
+            format!("\"[\" {} \"]\"", items.join(" \",\" "))
+        }
+        Value::Object(map) => {
+            let entry = |(key, value): (&String, &Value)| {
+                format!("{} {}", quoted(&format!("{key}:")), spelled_in_call(value, quote))
+            };
+            let entries: Vec<String> = map.iter().map(entry).collect();
+            format!("\"{{\" {} \"}}\"", entries.join(" \",\" "))
+        }
+        other => quoted(&other.to_string()),
+    }
+}

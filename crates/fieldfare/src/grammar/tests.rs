@@ -1,0 +1,432 @@
+//! Random answers under grammars: each is read back and fits. Hostile schemas: each is refused, soon.
+
+use super::*;
+use crate::chat::{End, OutputParser, ParsedOutput};
+use crate::sample::{Allowed, Sampler, Sampling};
+use serde_json::{Value, json};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+const STOP: [u32; 3] = [1, 106, 50];
+
+/// The tiny tokenizer: control tokens as in the real one, text mostly byte by byte.
+fn grammars() -> &'static Grammars {
+    static GRAMMARS: OnceLock<Grammars> = OnceLock::new();
+    GRAMMARS.get_or_init(|| {
+        let path = fieldfare_testing::tiny_checkpoint().join("tokenizer.json");
+        let tokenizer = Tokenizer::from_json(&std::fs::read(path).unwrap()).unwrap();
+        Grammars::new(Arc::new(tokenizer))
+    })
+}
+
+fn tokenizer() -> &'static Tokenizer {
+    grammars().0.tokenizer()
+}
+
+/// A small check of a value against a schema, written for itself: no line is shared with the reader of schemas.
+fn fits(schema: &Value, root: &Value, value: &Value) -> bool {
+    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+        return fits(root.pointer(&reference[1..]).unwrap(), root, value);
+    }
+    let all = |key: &str| schema.get(key).and_then(Value::as_array);
+    let kind_fits = |kind: &Value| match kind.as_str().unwrap() {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("{other}"),
+    };
+    let typed = match schema.get("type") {
+        None => true,
+        Some(Value::Array(kinds)) => kinds.iter().any(kind_fits),
+        Some(kind) => kind_fits(kind),
+    };
+    let union = ["anyOf", "oneOf"]
+        .iter()
+        .all(|key| all(key).is_none_or(|branches| branches.iter().any(|branch| fits(branch, root, value))));
+    let constant = schema.get("const").is_none_or(|one| one == value)
+        && all("enum").is_none_or(|values| values.contains(value));
+    let items = value.as_array().is_none_or(|items| {
+        let count = |key: &str, or: u64| schema.get(key).and_then(Value::as_u64).unwrap_or(or);
+        let len = items.len() as u64;
+        let each = |item: &Value| schema.get("items").is_none_or(|schema| fits(schema, root, item));
+        (count("minItems", 0)..=count("maxItems", u64::MAX)).contains(&len) && items.iter().all(each)
+    });
+    let entries = value.as_object().is_none_or(|map| {
+        let named = |key: &String| schema.get("properties").and_then(|properties| properties.get(key));
+        let entry = |(key, value): (&String, &Value)| match (named(key), schema.get("additionalProperties")) {
+            (Some(schema), _) | (None, Some(schema @ Value::Object(_))) => fits(schema, root, value),
+            (None, others) => others != Some(&Value::Bool(false)),
+        };
+        map.iter().all(entry)
+            && all("required").is_none_or(|names| names.iter().all(|n| map.contains_key(n.as_str().unwrap())))
+    });
+    typed && union && constant && items && entries
+}
+
+/// Noise, in which what ends things is a little likelier, so that answers end.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn logits(&mut self, logits: &mut [f32]) {
+        for (id, logit) in logits.iter_mut().enumerate() {
+            *logit = (self.next() >> 40) as f32 / 1e6;
+            let piece = tokenizer().piece(id as u32).unwrap_or_default();
+            if matches!(piece, "\"" | "}" | "]" | "<0x22>" | "<0x7D>" | "<0x5D>") || id == 52 {
+                *logit += 12.0;
+            }
+        }
+    }
+}
+
+/// An answer to noise at temperature 2: its ids, and whether it ended before the limit.
+fn answer(bound: &Bound, seed: u64, most: usize) -> (Vec<u32>, bool) {
+    let sampling =
+        Sampling { temperature: 2.0, top_k: 0, top_p: 1.0, seed: Some(seed), ..Sampling::default() };
+    let vocabulary = tokenizer().vocab_size();
+    let mut sampler = Sampler::new(&sampling, vocabulary).unwrap().guided(Some(bound.guide(&STOP).unwrap()));
+    let mut noise = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut logits = vec![0.0; vocabulary];
+    let mut ids = Vec::new();
+    while ids.len() < most {
+        noise.logits(&mut logits);
+        let id = sampler.choose(&mut logits).unwrap();
+        if STOP.contains(&id) {
+            return (ids, true);
+        }
+        ids.push(id);
+        sampler.accept(id);
+        if sampler.is_over() {
+            return (ids, true);
+        }
+    }
+    (ids, false)
+}
+
+fn read(ids: &[u32], tools: &[&str], starts_in_thought: bool) -> ParsedOutput {
+    let tools = tools.iter().map(|&name| name.to_owned()).collect();
+    let mut parser = OutputParser::new(tokenizer(), tools, starts_in_thought);
+    ids.iter().for_each(|&id| parser.push(id, &mut |_| {}));
+    parser.finish(End::Stop, &mut |_| {})
+}
+
+fn bind(rules: &Rules) -> Bound {
+    grammars().bind(rules).unwrap().expect("rules that bind")
+}
+
+fn schemas() -> Vec<Value> {
+    vec![
+        json!({ "type": "object", "properties": {
+            "name": { "type": "string", "description": "who", "maxLength": 9 },
+            "age": { "type": "integer", "minimum": 0 },
+            "tags": { "type": "array", "items": { "enum": ["a", "b\"c", "\u{e9}"] }, "minItems": 1, "maxItems": 4 },
+            "note": { "type": ["string", "null"] } },
+            "required": ["age", "tags"], "additionalProperties": false }),
+        json!({ "type": "object", "properties": { "steps": { "type": "array", "items": { "$ref": "#/$defs/step" } },
+            "final": { "type": "number" } }, "required": ["steps", "final"], "additionalProperties": false,
+            "$defs": { "step": { "type": "object", "properties": { "what": { "type": "boolean" },
+                "then": { "anyOf": [{ "$ref": "#/$defs/step" }, { "type": "null" }] } },
+                "required": ["what", "then"], "additionalProperties": false } } }),
+        json!({ "anyOf": [{ "type": "integer" }, { "const": { "k": [1, "x"] } }, { "enum": [null, true] }] }),
+        json!({ "oneOf": [
+            { "type": "object", "properties": { "kind": { "const": "cat" }, "lives": { "type": "integer" } },
+              "required": ["kind", "lives"] },
+            { "type": "object", "properties": { "kind": { "const": "dog" }, "tricks": { "type": "array", "maxItems": 2,
+              "items": { "type": "string" } } }, "required": ["kind", "tricks"] } ] }),
+        json!({ "type": "object", "additionalProperties": { "type": "number" },
+            "properties": { "a": { "type": "string" } } }),
+        json!({ "type": "array", "items": { "type": "array", "items": {}, "maxItems": 2 }, "minItems": 2 }),
+        json!({ "type": "object" }),
+    ]
+}
+
+#[test]
+fn two_hundred_answers_fit_their_schemas() {
+    let mut complete = 0;
+    for (at, schema) in schemas().iter().enumerate() {
+        let parsed = Schema::parse(schema, "schema", false).unwrap();
+        let bound = bind(&Rules { content: Content::Json(parsed), ..Rules::default() });
+        for seed in 0..40 {
+            let (ids, ended) = answer(&bound, seed * 31 + at as u64, 3000);
+            if !ended {
+                continue;
+            }
+            let text = read(&ids, &[], false).content.unwrap();
+            let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            assert!(fits(schema, schema, &value), "{schema}\n{text}");
+            complete += 1;
+        }
+    }
+    assert!(complete >= 200, "only {complete} answers ended");
+}
+
+#[test]
+fn the_check_itself_can_fail() {
+    let all = schemas();
+    for (schema, value) in [
+        (&all[0], json!({ "age": 1, "tags": [] })),
+        (&all[0], json!({ "age": 1, "tags": ["a"], "x": 1 })),
+        (&all[0], json!({ "age": 1.5, "tags": ["a"] })),
+        (&all[1], json!({ "steps": [{ "what": true, "then": { "what": 1, "then": null } }], "final": 1 })),
+        (&all[2], json!(1.5)),
+        (&all[4], json!({ "b": "x" })),
+        (&all[5], json!([[1]])),
+    ] {
+        assert!(!fits(schema, schema, &value), "{value}");
+    }
+}
+
+fn tools() -> Vec<Tool> {
+    let tool = |name: &str, parameters: Value| Tool {
+        name: name.to_owned(),
+        description: None,
+        parameters: Some(parameters),
+        response: None,
+    };
+    crate::chat::prepare_tools(&[
+        tool("get", json!({ "type": "object", "properties": { "city": { "type": "string" } } })),
+        tool("get_more", json!({ "type": "object", "properties": {
+            "mode": { "enum": ["fast", "slow", ""] }, "Count": { "type": "integer" }, "list": { "type": "array",
+            "items": { "type": "number" }, "maxItems": 3 } }, "required": ["mode", "Count"],
+            "additionalProperties": false })),
+        tool("open", json!({ "type": "object" })),
+    ])
+    .unwrap()
+}
+
+fn lenient() -> Vec<CallRule> {
+    tools().iter().map(CallRule::lenient).collect()
+}
+
+/// As it was declared, before it is adapted for the renderer.
+fn strict() -> (Value, CallRule) {
+    let schema = json!({ "type": "object", "properties": {
+        "mode": { "enum": ["fast", "slow", ""] }, "Count": { "type": "integer" },
+        "where": { "type": "object", "properties": { "x": { "type": "number" }, "y": { "type": "null" } },
+            "required": ["x"], "additionalProperties": false },
+        "list": { "type": "array", "items": { "type": "number" }, "maxItems": 3 } },
+        "required": ["mode", "Count", "where"], "additionalProperties": false });
+    let rule = CallRule::strict("get_more", &schema).unwrap();
+    for beyond in [json!({ "type": "string" }), json!({ "properties": { "a:b": {} } }), json!({ "not": {} })]
+    {
+        CallRule::strict("x", &beyond).unwrap_err();
+    }
+    (schema, rule)
+}
+
+const NAMES: [&str; 3] = ["get", "get_more", "open"];
+
+#[test]
+fn forced_calls_are_always_well_formed() {
+    let mut calls = 0;
+    let (schema, strict) = strict();
+    let mut rules = lenient();
+    rules[1] = strict;
+    for choice in [Choice::Required, Choice::Named("get_more".into())] {
+        let bound = bind(&Rules {
+            calls: rules.clone(),
+            choice: choice.clone(),
+            single_call: true,
+            ..Rules::default()
+        });
+        for seed in 0..150 {
+            let (ids, ended) = answer(&bound, seed, 4000);
+            assert_eq!(ids[0], 48, "the call comes first");
+            if !ended {
+                continue;
+            }
+            let output = read(&ids, &NAMES, false);
+            assert_eq!((output.error, output.tool_calls.len()), (None, 1));
+            let call = &output.tool_calls[0];
+            assert_eq!(call.recovered, []);
+            if call.call.name == "get_more" {
+                let value = call.call.arguments.value().unwrap();
+                assert!(fits(&schema, &schema, &value), "{value}");
+                let keys: Vec<String> =
+                    value.as_object().unwrap().keys().map(|key| key.to_lowercase()).collect();
+                assert!(keys.is_sorted(), "{keys:?}");
+            } else {
+                assert_eq!(choice, Choice::Required);
+                if call.call.name == "get" {
+                    let value = call.call.arguments.value().unwrap();
+                    assert!(value.as_object().unwrap().keys().all(|key| key == "city"), "{value}");
+                }
+            }
+            calls += 1;
+        }
+    }
+    assert!(calls >= 200, "{calls}");
+}
+
+#[test]
+fn nothing_is_bound_before_a_call_opens_and_everything_in_it() {
+    let bound = bind(&Rules { calls: lenient(), ..Rules::default() });
+    let mut guide = bound.guide(&STOP).unwrap();
+    for id in [100, 7, 101, 300, 48] {
+        assert!(matches!(guide.allowed().unwrap(), Allowed::All), "before {id}");
+        guide.accept(id);
+    }
+    let Allowed::Only(set) = guide.allowed().unwrap() else { panic!("bound") };
+    let mut text = Vec::new();
+    tokenizer().encode("call:open{}", &mut text);
+    assert!(set.contains(text[0]) && !set.contains(106) && !set.contains(49));
+    for &id in &text {
+        guide.accept(id);
+    }
+    let Allowed::Only(set) = guide.allowed().unwrap() else { panic!("bound") };
+    assert_eq!((set.len(), set.first()), (1, Some(49)));
+    guide.accept(49);
+    let Allowed::Only(set) = guide.allowed().unwrap() else { panic!("bound") };
+    assert_eq!(*set, [48, 1, 50, 106].into_iter().collect());
+    // What makes no sense is told, not ignored.
+    guide.accept(48);
+    guide.accept(49_000);
+    guide.allowed().unwrap_err();
+}
+
+#[test]
+fn a_thought_comes_first_where_it_may_and_binds_nothing_but_its_end() {
+    let schema = Schema::parse(&json!({ "type": "boolean" }), "schema", false).unwrap();
+    let rules = Rules {
+        content: Content::Json(schema),
+        calls: lenient(),
+        may_think: true,
+        thought_tokens: Some(4),
+        ..Rules::default()
+    };
+    let mut thoughts = 0;
+    for seed in 0..60 {
+        let (ids, ended) = answer(&bind(&rules), seed, 4000);
+        if !ended {
+            continue;
+        }
+        let output = read(&ids, &NAMES, false);
+        assert_eq!(output.error, None);
+        match output.content.as_deref().map(str::trim) {
+            Some("true" | "false") => assert!(output.tool_calls.is_empty()),
+            None | Some("") => assert!(!output.tool_calls.is_empty()),
+            other => panic!("{other:?}"),
+        }
+        if let Some(at) = ids.iter().position(|&id| id == 100) {
+            let mut label = Vec::new();
+            tokenizer().encode("thought\n", &mut label);
+            assert_eq!((at, &ids[1..=label.len()]), (0, label.as_slice()));
+            let end = ids.iter().position(|&id| id == 101 || id == 48).unwrap();
+            assert!(end - label.len() - 1 <= 4, "{ids:?}");
+            thoughts += 1;
+        }
+    }
+    assert!(thoughts > 2, "{thoughts}");
+    // Inside of one that the prompt opened: the end of the answer must wait.
+    let rules = Rules { starts_in_thought: true, thought_tokens: None, ..rules };
+    let mut guide = bind(&rules).guide(&STOP).unwrap();
+    let Allowed::AllBut(barred) = guide.allowed().unwrap() else { panic!("barred") };
+    assert!([1, 106, 50, 100].iter().all(|id| barred.contains(id)) && !barred.contains(&48));
+    guide.accept(101);
+    let Allowed::Only(set) = guide.allowed().unwrap() else { panic!("bound") };
+    assert!(set.contains(48) && !set.contains(100) && !set.contains(106));
+}
+
+#[test]
+fn without_rules_nothing_is_made() {
+    let path = fieldfare_testing::tiny_checkpoint().join("tokenizer.json");
+    let fresh = Grammars::new(Arc::new(Tokenizer::from_json(&std::fs::read(path).unwrap()).unwrap()));
+    assert!(fresh.bind(&Rules::default()).unwrap().is_none());
+    assert!(format!("{fresh:?}").contains("ready: false"));
+    let named = Rules { choice: Choice::Named("x".into()), calls: lenient(), ..Rules::default() };
+    assert!(fresh.bind(&named).unwrap_err().to_string().starts_with("tool_choice"));
+    fresh.bind(&Rules { choice: Choice::Required, ..Rules::default() }).unwrap_err();
+}
+
+/// A schema so deep, nested in the way that `wrap` says.
+fn deep(levels: usize, wrap: impl Fn(Value) -> Value) -> Value {
+    (0..levels).fold(json!({ "type": "null" }), |inner, _| wrap(inner))
+}
+
+#[test]
+fn hostile_schemas_are_refused_soon() {
+    let names = |count: usize| (0..count).map(|i| format!("name {i} {}", "x".repeat(i % 50)));
+    let properties: serde_json::Map<String, Value> =
+        names(5000).map(|name| (name, json!({ "type": "string" }))).collect();
+    let doubling: serde_json::Map<String, Value> = (0..40)
+        .map(|i| {
+            let next = format!("#/$defs/d{}", i + 1);
+            (format!("d{i}"), json!({ "anyOf": [{ "$ref": next }, { "$ref": next }, { "type": "null" }] }))
+        })
+        .chain([("d40".to_owned(), json!({ "type": "string" }))])
+        .collect();
+    let hostile = [
+        ("deep", deep(100, |inner| json!({ "type": "array", "items": inner }))),
+        ("deep anyOf", deep(60, |inner| json!({ "anyOf": [inner, { "type": "string" }] }))),
+        ("huge enum", json!({ "enum": names(20_000).collect::<Vec<_>>() })),
+        ("one huge constant", json!({ "const": "x".repeat(70_000) })),
+        ("1 MB", json!({ "type": "object", "description": "x".repeat(1 << 20) })),
+        ("many properties", json!({ "type": "object", "properties": properties })),
+        ("itself", json!({ "$ref": "#" })),
+        (
+            "a ring",
+            json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } } }),
+        ),
+        ("a ring of choices", json!({ "anyOf": [{ "type": "null" }, { "$ref": "#" }] })),
+        (
+            "no end",
+            json!({ "type": "object", "properties": { "next": { "$ref": "#" } }, "required": ["next"] }),
+        ),
+        ("far away", json!({ "$ref": "http://example.com/schema" })),
+        ("nowhere", json!({ "$ref": "#/$defs/none" })),
+        ("nothing", json!({ "enum": [] })),
+        ("no such type", json!({ "type": "text" })),
+        ("false", json!({ "type": "object", "properties": { "a": false } })),
+        ("not", json!({ "not": { "type": "string" } })),
+        ("too many items", json!({ "type": "array", "minItems": 65 })),
+        ("overlap", json!({ "oneOf": [{ "type": "string" }, { "type": "string" }] })),
+        ("a tuple", json!({ "type": "array", "prefixItems": [{ "type": "string" }] })),
+        ("no list", json!({ "type": "object", "required": "a" })),
+        ("closed", json!({ "type": "object", "required": ["a"], "additionalProperties": false })),
+        ("no schema", json!([1])),
+    ];
+    for (name, schema) in &hostile {
+        let start = Instant::now();
+        let result = Schema::parse(schema, "schema", false).and_then(|schema| {
+            grammars().bind(&Rules { content: Content::Json(schema), ..Rules::default() })
+        });
+        let error = result.map(|_| ()).expect_err(name).to_string();
+        assert!(error.starts_with("schema"), "{name}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{name}: {:?}", start.elapsed());
+    }
+    // What narrows values is taken, unless strictness is asked for.
+    for narrow in [json!({ "type": "string", "pattern": "^a" }), json!({ "type": "integer", "minimum": 3 })] {
+        Schema::parse(&narrow, "schema", false).unwrap();
+        Schema::parse(&narrow, "schema", true).unwrap_err();
+    }
+    // Large but honest, or doubling on the way: taken or refused, and soon either way; a step stays a step.
+    let wide: serde_json::Map<String, Value> =
+        names(400).map(|name| (name, json!({ "type": "string" }))).collect();
+    for schema in [
+        json!({ "$ref": "#/$defs/d0", "$defs": doubling }),
+        json!({ "type": "object", "properties": wide }),
+        json!({ "enum": names(1000).collect::<Vec<_>>() }),
+        json!({ "type": "array", "minItems": 64, "items": { "type": "array", "minItems": 64, "items": { "type": "array",
+            "minItems": 64, "items": { "enum": names(500).collect::<Vec<_>>() } } } }),
+    ] {
+        let start = Instant::now();
+        let bound = Schema::parse(&schema, "schema", false).and_then(|parsed| {
+            grammars().bind(&Rules { content: Content::Json(parsed), ..Rules::default() })
+        });
+        if let Ok(Some(bound)) = bound {
+            let (ids, ended) = answer(&bound, 3, 60);
+            assert!(!ids.is_empty() || ended);
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    }
+}
