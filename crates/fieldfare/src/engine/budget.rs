@@ -386,12 +386,6 @@ impl Plan {
         (self.slots_full / 2).max(self.layers).min(self.slots_full)
     }
 
-    /// What may be kept of other conversations, and for going back in one, while this one has a KV cache of so many bytes.
-    pub fn kept_beside(&self, kv: u64) -> u64 {
-        let floor = (self.floor_slots() as u64).saturating_mul(self.slot_bytes).max(self.pass_bytes);
-        self.shared_bytes.map_or(self.kept_bytes, |shared| shared.saturating_sub(kv).saturating_sub(floor))
-    }
-
     /// A copy of the core cannot be dropped, so it needs a limit with room; see [`COPY_CORE_SLOTS`].
     fn has_room_for_a_copy(&self) -> bool {
         let enough = self.experts.min(COPY_CORE_SLOTS).saturating_mul(self.layers);

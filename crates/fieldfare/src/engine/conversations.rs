@@ -9,7 +9,8 @@
 //! conversation, say), and the conversation stays beside it, sharing the memory of what they have in common.
 //!
 //! Memory is given up in this order: older points of idle conversations, their ends, older points of this one, whole idle
-//! conversations, the least recently used first (to disk, where there is a folder for it), then this one's own points.
+//! conversations, the least recently used first, short ones before all others (to disk, where there is a folder for it), then
+//! this one's own points.
 
 use super::snapshots::Snapshots;
 use crate::model::{Forward, Kept};
@@ -250,9 +251,11 @@ impl<K: Kept> Conversations<K> {
         }
     }
 
-    /// Gives up the idle conversation that was used least recently.
+    /// Gives up the idle conversation that was used least recently, a short one before all others: a title is read again
+    /// in a moment.
     fn evict(&mut self) {
-        let mut idle = self.idle.remove(0);
+        let short = self.idle.iter().position(|idle| idle.ids.len() < WORTH_A_FILE);
+        let mut idle = self.idle.remove(short.unwrap_or(0));
         self.evicted += 1;
         if self.traces.len() >= TRACES {
             self.traces.remove(0);

@@ -108,6 +108,19 @@ fn the_least_recently_used_give_way_and_are_missed_by_name() {
 }
 
 #[test]
+fn many_titles_do_not_push_a_conversation_out() {
+    let (mut model, mut talks) = (model(u64::MAX), Conversations::new(4, None));
+    let (prompt, made) = (ids(0, 400), ids(300, 40));
+    ask(&mut talks, &mut model, &prompt, None, &made);
+    for title in 0..12 {
+        ask(&mut talks, &mut model, &ids(40 * title + 7, 30), None, &ids(9, 5));
+    }
+    assert_eq!(talks.kept().in_memory, 4);
+    let second = next(&prompt, &made, &ids(350, 30));
+    assert_eq!(ask(&mut talks, &mut model, &second, None, &made), (Reuse::Continued, 392));
+}
+
+#[test]
 fn files_outlive_the_process_and_damaged_ones_are_left_out() {
     let dir = tempfile::tempdir().expect("a folder");
     let open = |identity| Some(Snapshots::open(dir.path(), 1 << 20, [identity; 32]).expect("a folder"));
