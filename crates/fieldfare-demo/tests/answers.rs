@@ -6,7 +6,7 @@
 
 use fieldfare::chat::{self, Content, Message, RenderOptions, Role, Tool, ToolCall};
 use fieldfare::engine::{
-    Cancel, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Reuse, Session,
+    Cancel, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Session,
 };
 use fieldfare::sample::Sampling;
 use fieldfare::tokenizer::Tokenizer;
@@ -239,58 +239,4 @@ fn a_beginning_in_the_cache_changes_no_word() {
     // Another conversation in the same engine knows nothing of it.
     let answer = talker.answer(&[Message::user("What is my name?")]);
     assert!(answer.text.contains("not told") && !answer.text.contains("Anna"), "{answer:?}");
-}
-
-/// Turns, edits, branches and titles of four conversations in any order, of which three are kept in memory and the others
-/// in files, all longer than the window.
-#[test]
-fn conversations_in_any_order_say_what_fresh_ones_say() {
-    let files = tempfile::tempdir().unwrap();
-    let prompt_cache_dir = Some(files.path().to_path_buf());
-    let mut kept =
-        Talker::new(EngineOptions { conversations: 3, prompt_cache_dir, ..EngineOptions::default() });
-    let mut fresh = Talker::new(EngineOptions { conversations: 0, ..EngineOptions::default() });
-    let rules: String = (0..25).map(|line| format!("Rule {line}: answer in a few plain words. ")).collect();
-    let rules = Message::system(rules.as_str());
-    let questions = ["What is the capital of Japan?", "List three fruits.", "My name is Anna.", "And of Italy?"];
-    let mut talks = vec![vec![rules]; 4];
-    let (mut state, mut met) = (5_u32, Vec::new());
-    let mut random = |limit: usize| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 16) as usize % limit
-    };
-    let mut say = |messages: &[Message]| {
-        let render = RenderOptions::default();
-        let prompt = chat::prompt(messages, &[], &render, &kept.tokenizer).unwrap();
-        let mode = OutputMode::Chat { starts_in_reasoning: false, tools: Vec::new() };
-        fresh.engine.session().clear();
-        let wanted = generate(&mut fresh.engine.session(), &prompt.ids, mode.clone());
-        let found = generate(&mut kept.engine.session(), &prompt.ids, mode);
-        assert_eq!(found.token_ids, wanted.token_ids, "{:?}, {} cached", found.reuse, found.cached_tokens);
-        met.push(found.reuse);
-        found
-    };
-    for _ in 0..24 {
-        let who = random(4);
-        match random(6) {
-            0 => {
-                say(&[Message::user("Give this talk a title.")]);
-            }
-            1 => {
-                let turns = talks[who].len() / 2;
-                talks[who].truncate(1 + 2 * random(turns + 1));
-            }
-            2 => talks[random(4)] = talks[who].clone(),
-            _ => {}
-        }
-        if talks[who].len() > 8 {
-            talks[who].truncate(3);
-        }
-        talks[who].push(Message::user(questions[random(4)]));
-        let answer = say(&talks[who]);
-        talks[who].push(turn(&answer));
-    }
-    for reuse in [Reuse::Continued, Reuse::Restored, Reuse::New] {
-        assert!(met.contains(&reuse), "{} was never met: {met:?}", reuse.name());
-    }
 }
