@@ -474,7 +474,9 @@ async fn respond(app: &Arc<App>, place: Place, asked: Asked) -> Outcome {
 /// The prompt that a chat request comes to, as text; its ids if `tokens` asks.
 fn apply_template(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
     let mut map = fields::object(bytes)?;
-    map.entry("model").or_insert_with(|| "default".into());
+    if fields::get(&map, "model").is_none() {
+        map.insert("model".to_owned(), "default".into());
+    }
     let request = ChatRequest::parse(&map, &app.served)?;
     let declared = &request.tools.declared;
     let refused = |error| render_refusal(app, error);
@@ -552,8 +554,8 @@ fn refusal(error: &ApiError) -> Response<Reply> {
         401 => {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        // What is left of the body is not worth reading.
-        408 | 413 => {
+        // What is left of the request is not worth reading.
+        408 | 413 | 431 => {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         500 => {

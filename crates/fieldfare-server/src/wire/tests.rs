@@ -644,7 +644,11 @@ fn what_answers_are_bound_to_is_understood() {
         (&tools.rules[2].arguments, &tools.rules[3].arguments),
         (&ArgumentRule::Open, &ArgumentRule::Open)
     );
-    assert_eq!(ask(json!({ "tool_choice": "required" })).tools.choice, Choice::Required);
+    // A forced call is held to the schema, strict or not.
+    let required = ask(json!({ "tool_choice": "required" })).tools;
+    assert_eq!((required.choice, required.loosened), (Choice::Required, 1));
+    assert!(matches!(required.rules[0].arguments, ArgumentRule::Fits(_)));
+    assert_eq!(required.rules[3].arguments, ArgumentRule::Open);
     let named = json!({ "tool_choice": { "type": "function", "function": { "name": "g" } } });
     assert_eq!(ask(named).tools.choice, Choice::Named("g".into()));
     let none = ask(json!({ "tool_choice": "none" }));

@@ -5,3 +5,4 @@
 mod answers;
 mod limits;
 mod support;
+mod tls;
