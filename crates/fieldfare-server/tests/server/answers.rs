@@ -317,11 +317,7 @@ fn hostile_schemas_are_refused_and_the_next_request_is_answered() {
         json!({ "$ref": "#" }),
         json!({ "enum": values }),
         json!({ "description": "x".repeat(1 << 20), "type": "object" }),
-        if deep.is_object() {
-            json!({ "type": "object", "properties": { "a": { "type": "array", "items": { "not": {} } } } })
-        } else {
-            deep.clone()
-        },
+        deep,
     ] {
         let start = std::time::Instant::now();
         let body = with(

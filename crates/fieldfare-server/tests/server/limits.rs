@@ -375,7 +375,7 @@ fn browsers_get_a_page_and_programs_get_json() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|row| row.as_str().unwrap().trim_matches('0') != "")
+        .filter(|row| !row.as_str().unwrap().trim_matches('0').is_empty())
         .count();
     assert_eq!(held, map["layers"].as_array().unwrap().len(), "every layer holds some: {map}");
     // Foreign pages and names get neither.
