@@ -11,6 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let served = Served {
         id: "m".to_owned(),
         aliases: Vec::new(),
+        any_name: false,
         vocabulary: 1000,
         context: 4096,
         sampling: Sampling::default(),

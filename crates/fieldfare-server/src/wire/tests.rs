@@ -13,6 +13,7 @@ fn served() -> Served {
     Served {
         id: "gemma".into(),
         aliases: vec!["gpt-4o".into()],
+        any_name: false,
         vocabulary: 1000,
         context: 100,
         sampling: fieldfare::sample::Sampling::default(),

@@ -541,3 +541,18 @@ fn ends_are_moved_and_texts_gone_on_with() {
     let back = server.post("/tokenize", &json!({ "content": shown["prompt"] })).json();
     assert_eq!(back["tokens"], shown["tokens"]);
 }
+
+#[test]
+fn without_tools_no_call_is_opened() {
+    let server = Server::start();
+    let open = server.ends.last().unwrap().to_string();
+    let body = with(ask("Hi"), json!({ "logit_bias": { open: 100 }, "max_tokens": 8 }));
+    for over in [json!({}), json!({ "tools": tools(), "tool_choice": "none" })] {
+        let answer = server.post("/v1/chat/completions", &with(body.clone(), over));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(answer.json()["choices"][0]["message"].get("tool_calls").is_none());
+    }
+    let over = json!({ "tools": tools(), "max_tokens": 300, "parallel_tool_calls": false });
+    let called = server.post("/v1/chat/completions", &with(body, over)).json();
+    assert_eq!(called["choices"][0]["finish_reason"], "tool_calls", "{called}");
+}
