@@ -5,9 +5,10 @@ Needs playwright (pip) and a Chromium. Usage: scripts/page.py BASE_ADDRESS [PICT
 BROWSER names the browser's program (/usr/bin/chromium)."""
 
 import os
+import re
 import sys
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 base, pictures = sys.argv[1].removesuffix("/v1"), sys.argv[2] if len(sys.argv) > 2 else None
 
@@ -20,7 +21,7 @@ def check(browser, name, **device):
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda request: None if request.url.startswith((base, "data:")) else foreign.append(request.url))
     page.goto(base + "/")
-    page.wait_for_function("document.getElementById('model').textContent === 'demo'")
+    expect(page.locator("#model")).to_have_text("demo")
     page.get_by_label("Message").fill("What is the capital of France?")
     page.get_by_role("button", name="Send").click()
     page.wait_for_selector(".turn.model small", timeout=60000)
@@ -36,9 +37,8 @@ def check(browser, name, **device):
     if not page.get_by_label("Temperature").is_visible():
         page.get_by_role("button", name="Settings").click()
     page.get_by_label("Temperature").fill("1.5")
-    page.wait_for_function("/of \\d+/.test(document.getElementById('mapped').textContent)")
+    expect(page.locator("#mapped")).to_have_text(re.compile(r"^[1-9]\d* of"), timeout=15000)
     held = page.locator("#mapped").inner_text()
-    assert int(held.split()[0]) > 0, held
     if pictures:
         page.wait_for_timeout(600)
         page.screenshot(path=os.path.join(pictures, f"{name}.png"))

@@ -187,11 +187,19 @@ fn checkpoint_files(seeds: &Seeds) -> Outcome<()> {
 fn chat(seeds: &Seeds) -> Outcome<()> {
     let cases = seeds.json("chat/cases.json")?;
     let requests = seeds.json("chat/client-requests.json")?;
-    let (mut messages, mut tools) = (Vec::new(), Vec::new());
+    let (mut messages, mut tools, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
     let sources = [("case", &cases["cases"]), ("request", &requests["requests"])];
     for (kind, list) in sources {
         for (i, item) in list.as_array().ok_or("a fixture without its list")?.iter().enumerate() {
             let item = item.get("body").unwrap_or(item);
+            if kind == "request" && item.is_object() {
+                seeds.put("server_request", &i.to_string(), &serde_json::to_vec(item)?)?;
+                bodies.push(item.clone());
+                let schema = item.pointer("/response_format/json_schema/schema");
+                if let Some(schema) = schema.or_else(|| item.pointer("/tools/0/function/parameters")) {
+                    seeds.put("json_schema", &i.to_string(), &serde_json::to_vec(schema)?)?;
+                }
+            }
             for (target, key, all) in
                 [("messages", "messages", &mut messages), ("tools", "tools", &mut tools)]
             {
@@ -208,6 +216,8 @@ fn chat(seeds: &Seeds) -> Outcome<()> {
         "#", "null", "integer", "object", "array", "string", "#/properties/a"
     ]);
     tools.push(extra);
+    seeds.dictionary("server_request", &bodies)?;
+    seeds.dictionary("json_schema", &tools)?;
     seeds.dictionary("messages", &messages)?;
     seeds.dictionary("tools", &tools)?;
 

@@ -13,8 +13,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Longest pause within a body.
-const PAUSE: Duration = Duration::from_secs(60);
 /// Longest time for a whole body.
 const WHOLE: Duration = Duration::from_secs(600);
 
@@ -58,12 +56,14 @@ pub(crate) struct Room {
     held: Arc<AtomicUsize>,
     each: usize,
     all: usize,
+    /// Longest pause within a body.
+    pause: Duration,
 }
 
 impl Room {
-    /// For bodies of at most `each` bytes, four of the largest at a time.
-    pub(crate) fn new(each: usize) -> Self {
-        Self { held: Arc::default(), each, all: each.saturating_mul(4) }
+    /// For bodies of at most `each` bytes that come without pauses longer than `pause`, four of the largest at a time.
+    pub(crate) fn new(each: usize, pause: Duration) -> Self {
+        Self { held: Arc::default(), each, all: each.saturating_mul(4), pause }
     }
 
     /// Reads a JSON body.
@@ -79,7 +79,7 @@ impl Room {
         let mut held = Held { bytes: Vec::new(), counted: 0, all: self.held.clone() };
         let end = Instant::now() + WHOLE;
         loop {
-            let pause = (Instant::now() + PAUSE).min(end);
+            let pause = (Instant::now() + self.pause).min(end);
             let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
             let slow = |_| {
                 ApiError::new(408, "invalid_request_error", "request_timeout", "the body came too slowly")

@@ -49,6 +49,8 @@ pub(crate) struct App {
     pub(crate) board: Option<Arc<Board>>,
     /// Pause after which a stream gives a sign of life.
     pub(crate) keep_alive: Duration,
+    /// Thoughts go out under both names.
+    pub(crate) both_reasoning: bool,
 }
 
 /// Where a path leads.
@@ -312,7 +314,8 @@ async fn chat_completion(app: &Arc<App>, place: Place, body: Held) -> Outcome {
 }
 
 fn head(app: &App, shape: Shape, include_usage: bool) -> Head {
-    Head::new(shape, &app.served.id, include_usage, app.tokenizer.clone())
+    let head = Head::new(shape, &app.served.id, include_usage, app.tokenizer.clone());
+    Head { both_reasoning: app.both_reasoning, ..head }
 }
 
 /// The same work several times: with a seed each has its own, the first the one that was asked for.
@@ -361,6 +364,12 @@ fn chat_work(app: &App, request: ChatRequest) -> Result<Work, ApiError> {
         mode: OutputMode::Chat { starts_in_reasoning: starts_inside, tools: request.tools.names() },
         logprobs: request.logprobs,
         plan: plan.map(|plan| Arc::new(plan) as Arc<dyn Plan>),
+        // Where there are no tools a call could only be an error.
+        suppress: request.tools.declared.is_empty().then(|| {
+            let mut ids = control.suppressed();
+            ids.push(control.call_open);
+            ids
+        }),
         ..ended(app, request.ending)
     };
     let thought = Some(Thought { open: control.channel_open, close: control.channel_close, starts_inside });
@@ -474,7 +483,9 @@ async fn respond(app: &Arc<App>, place: Place, asked: Asked) -> Outcome {
 /// The prompt that a chat request comes to, as text; its ids if `tokens` asks.
 fn apply_template(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
     let mut map = fields::object(bytes)?;
-    map.entry("model").or_insert_with(|| "default".into());
+    if fields::get(&map, "model").is_none() {
+        map.insert("model".to_owned(), "default".into());
+    }
     let request = ChatRequest::parse(&map, &app.served)?;
     let declared = &request.tools.declared;
     let refused = |error| render_refusal(app, error);
@@ -552,8 +563,8 @@ fn refusal(error: &ApiError) -> Response<Reply> {
         401 => {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        // What is left of the body is not worth reading.
-        408 | 413 => {
+        // What is left of the request is not worth reading.
+        408 | 413 | 431 => {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         500 => {

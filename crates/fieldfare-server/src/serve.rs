@@ -60,6 +60,12 @@ pub struct Options {
     pub queue: usize,
     /// Largest body in bytes.
     pub max_body: usize,
+    /// Longest pause within a body.
+    pub body_pause: Duration,
+    /// The model answers to every name.
+    pub any_model: bool,
+    /// Thoughts go out as `reasoning` too, beside `reasoning_content`.
+    pub both_reasoning: bool,
     /// How tokens are chosen where a request does not say.
     pub sampling: Sampling,
     /// Whether the model thinks where a request does not say.
@@ -83,6 +89,9 @@ impl Default for Options {
             aliases: Vec::new(),
             queue: 4,
             max_body: 16 << 20,
+            body_pause: Duration::from_secs(60),
+            any_model: false,
+            both_reasoning: false,
             sampling: Sampling::default(),
             thinking: false,
             grace: Duration::from_secs(5),
@@ -268,6 +277,7 @@ impl Bound {
         let served = Served {
             id: facts.id,
             aliases: self.options.aliases,
+            any_name: self.options.any_model,
             vocabulary: facts.vocabulary,
             context: facts.context,
             sampling: self.options.sampling,
@@ -279,11 +289,12 @@ impl Bound {
             tokenizer: facts.tokenizer,
             served,
             guard,
-            room: Room::new(self.options.max_body),
+            room: Room::new(self.options.max_body, self.options.body_pause),
             metrics,
             created: facts.created,
             board: facts.board,
             keep_alive: self.options.keep_alive,
+            both_reasoning: self.options.both_reasoning,
         });
         let result = runtime.block_on(run(
             self.listener,

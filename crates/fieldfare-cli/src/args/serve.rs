@@ -36,6 +36,13 @@ pub struct ServeArgs {
     /// Further name of the model; may be given several times
     #[arg(long, value_name = "NAME")]
     pub model_alias: Vec<String>,
+    /// Answer to every model name that a request may have
+    #[arg(long)]
+    pub any_model: bool,
+    /// Names under which thoughts go out: reasoning_content, or both (reasoning too)
+    #[arg(long, value_name = "NAMES", default_value = "reasoning_content",
+        value_parser = ["reasoning_content", "both"])]
+    pub reasoning_field: String,
     /// Requests that may wait while one is answered
     #[arg(long, value_name = "N", default_value_t = 4, allow_negative_numbers = true,
         value_parser = integer::<0, 1024>)]

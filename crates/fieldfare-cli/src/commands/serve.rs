@@ -57,6 +57,8 @@ fn options(args: &ServeArgs) -> Options {
         cors: args.cors.clone(),
         allowed_hosts: args.allowed_host.clone(),
         aliases: args.model_alias.clone(),
+        any_model: args.any_model,
+        both_reasoning: args.reasoning_field == "both",
         queue: args.queue_limit,
         sampling: Sampling { temperature: args.temperature, ..Sampling::default() },
         thinking: args.think,

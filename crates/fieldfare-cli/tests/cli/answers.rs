@@ -241,3 +241,71 @@ fn every_instruction_set_knows_the_capital() {
         assert!(ran.code == 0 && ran.out.contains("Paris"), "{isa}: {ran:?}");
     }
 }
+
+#[test]
+fn a_schema_binds_the_answer() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = |name: &str, schema: &Value| {
+        let path = temp.path().join(name);
+        std::fs::write(&path, schema.to_string()).unwrap();
+        path.display().to_string()
+    };
+    let schema = json!({ "type": "object", "properties": { "city": { "enum": ["Rome", "Oslo"] },
+        "people": { "type": "integer" } }, "required": ["city", "people"], "additionalProperties": false });
+    let path = file("schema.json", &schema);
+    for command in [
+        vec![
+            "chat",
+            "--model",
+            "demo",
+            "--quiet",
+            "--max-new",
+            "200",
+            "--json-schema",
+            &path,
+            "Tell me a story.",
+        ],
+        vec![
+            "chat",
+            "--model",
+            "demo",
+            "--quiet",
+            "--max-new",
+            "300",
+            "--think",
+            "--json-schema",
+            &path,
+            "Hi",
+        ],
+        vec![
+            "generate",
+            "--model",
+            "demo",
+            "--quiet",
+            "--max-new",
+            "200",
+            "--json-schema",
+            &path,
+            "--prompt",
+            "x",
+        ],
+    ] {
+        let home = Home::new();
+        let mut command = home.command(command);
+        command.env("XDG_DATA_HOME", data());
+        let ran = ran(command);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let value: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
+        assert!(
+            ["Rome", "Oslo"].contains(&value["city"].as_str().unwrap()) && value["people"].is_i64(),
+            "{value}"
+        );
+    }
+    // Told before the model is opened.
+    for (name, schema) in [("not.json", json!({ "not": {} })), ("loop.json", json!({ "$ref": "#" }))] {
+        let path = file(name, &schema);
+        let home = Home::new();
+        let ran = home.run(["chat", "--model", "nowhere", "--json-schema", &path, "Hi"]);
+        assert!(ran.code == 2 && ran.err.contains(name), "{ran:?}");
+    }
+}

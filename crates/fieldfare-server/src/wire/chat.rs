@@ -18,6 +18,8 @@ pub struct Served {
     pub id: String,
     /// Other names that it answers to, beside `default`.
     pub aliases: Vec<String>,
+    /// It answers to every other name too.
+    pub any_name: bool,
     /// Number of token ids.
     pub vocabulary: usize,
     /// Tokens of prompt and answer together.
@@ -31,7 +33,10 @@ pub struct Served {
 impl Served {
     /// Whether the name means the model that runs here.
     pub fn is_called(&self, name: &str) -> bool {
-        name == self.id || name == "default" || self.aliases.iter().any(|alias| alias == name)
+        self.any_name
+            || name == self.id
+            || name == "default"
+            || self.aliases.iter().any(|alias| alias == name)
     }
 
     /// Checks `model`.

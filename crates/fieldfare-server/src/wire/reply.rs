@@ -43,6 +43,8 @@ pub(crate) struct Head {
     pub(crate) tokenizer: Arc<Tokenizer>,
     /// The prompts, where they stand before the answers.
     pub(crate) echo: Vec<String>,
+    /// Thoughts go out as `reasoning` too.
+    pub(crate) both_reasoning: bool,
 }
 
 impl Head {
@@ -60,6 +62,7 @@ impl Head {
             each: 1,
             tokenizer,
             echo: Vec::new(),
+            both_reasoning: false,
         }
     }
 
@@ -86,7 +89,7 @@ impl Head {
             match self.shape {
                 Shape::Chat => {
                     let logprobs = outcome.scored.then(|| scores::chat(&generation.scores, &self.tokenizer));
-                    json!({ "index": index, "message": message(generation), "logprobs": logprobs,
+                    json!({ "index": index, "message": message(generation, self.both_reasoning), "logprobs": logprobs,
                         "finish_reason": finish })
                 }
                 Shape::Text => {
@@ -148,7 +151,11 @@ impl Head {
 
     /// More of the thought.
     pub(crate) fn reasoning(&self, text: &str) -> Value {
-        self.delta(&json!({ "reasoning_content": text }), None)
+        let mut delta = json!({ "reasoning_content": text });
+        if self.both_reasoning {
+            delta["reasoning"] = text.into();
+        }
+        self.delta(&delta, None)
     }
 
     /// A call: its name, then its arguments in pieces that are cut between characters.
@@ -205,13 +212,16 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-fn message(generation: &Generation) -> Value {
+fn message(generation: &Generation, both: bool) -> Value {
     let mut message = Map::new();
     message.insert("role".to_owned(), "assistant".into());
     let silent = generation.text.is_empty() && !generation.tool_calls.is_empty();
     message.insert("content".to_owned(), if silent { Value::Null } else { generation.text.clone().into() });
     if let Some(reasoning) = &generation.reasoning {
         message.insert("reasoning_content".to_owned(), reasoning.clone().into());
+        if both {
+            message.insert("reasoning".to_owned(), reasoning.clone().into());
+        }
     }
     if !generation.tool_calls.is_empty() {
         let call = |call: &ParsedCall| {
@@ -285,4 +295,23 @@ pub(crate) fn call_refusal(error: &CallError) -> ApiError {
         CallErrorKind::Oversized => ("tool_call_oversized", "the model wrote a tool call that is too large"),
     };
     ApiError::new(500, "server_error", code, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_call_has_its_code_and_nothing_of_what_was_written() {
+        for (kind, code) in [
+            (CallErrorKind::Malformed, "tool_call_malformed"),
+            (CallErrorKind::UnknownTool, "tool_call_unknown"),
+            (CallErrorKind::Oversized, "tool_call_oversized"),
+        ] {
+            let reason = "no tool is called `secret words`".to_owned();
+            let error = call_refusal(&CallError { kind, reason, raw_call: Some("secret words".to_owned()) });
+            assert_eq!((error.status, error.kind, error.code), (500, "server_error", code));
+            assert!(!error.body().to_string().contains("secret"), "{error:?}");
+        }
+    }
 }

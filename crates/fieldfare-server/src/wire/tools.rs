@@ -56,19 +56,27 @@ pub fn tools(map: &Map<String, Value>) -> Result<Tools, ApiError> {
     let parallel = boolean(map, "parallel_tool_calls")?.unwrap_or(true);
     let (given, strict): (Vec<Tool>, Vec<bool>) = given.into_iter().unzip();
     let choice = choice(map, &given)?;
-    let wanted: Vec<Option<Value>> =
-        given.iter().zip(&strict).map(|(tool, &strict)| tool.parameters.clone().filter(|_| strict)).collect();
+    let wanted: Vec<Option<Value>> = given.iter().map(|tool| tool.parameters.clone()).collect();
+    // A forced call is none that the model thought of, so its arguments are held to the schema like strict ones.
+    let forced = choice.as_ref().is_some_and(|choice| *choice != Choice::Auto);
     let (declared, opened) = adapted(given)?;
     let Some(choice) = choice else { return Ok(Tools { opened, parallel, ..Tools::default() }) };
     let mut loosened = 0;
-    let rule = |(tool, schema): (&Tool, &Option<Value>)| {
-        let Some(schema) = schema else { return CallRule::lenient(tool) };
+    let mut rule = |tool: &Tool, schema: &Option<Value>, strict: bool| {
+        let Some(schema) = schema.as_ref().filter(|_| strict || forced) else {
+            return CallRule::lenient(tool);
+        };
         CallRule::strict(&tool.name, schema).unwrap_or_else(|_| {
-            loosened += 1;
+            loosened += usize::from(strict);
             CallRule::lenient(tool)
         })
     };
-    let rules = declared.iter().zip(&wanted).map(rule).collect();
+    let rules = declared
+        .iter()
+        .zip(&wanted)
+        .zip(strict)
+        .map(|((tool, schema), strict)| rule(tool, schema, strict))
+        .collect();
     Ok(Tools { declared, opened, parallel, choice, rules, loosened })
 }
 

@@ -375,7 +375,7 @@ fn browsers_get_a_page_and_programs_get_json() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|row| row.as_str().unwrap().trim_matches('0') != "")
+        .filter(|row| !row.as_str().unwrap().trim_matches('0').is_empty())
         .count();
     assert_eq!(held, map["layers"].as_array().unwrap().len(), "every layer holds some: {map}");
     // Foreign pages and names get neither.
@@ -387,4 +387,42 @@ fn browsers_get_a_page_and_programs_get_json() {
         server.ask("GET", "/", &[("host", "evil.example"), ("accept", "text/html")], "").refusal().0,
         403
     );
+}
+
+#[test]
+fn one_connection_too_many_and_one_body_too_slow_are_told_so() {
+    let server = Server::with(Options { body_pause: Duration::from_millis(300), ..Options::default() }, 512);
+    let mut slow = server.connect();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{";
+    slow.write_all(head.as_bytes()).unwrap();
+    assert_eq!(Response::read(&mut slow).refusal(), (408, "request_timeout".into()));
+    drop(slow);
+    let kept: Vec<_> = (0..256).map(|_| server.connect()).collect();
+    // They are taken in order, so the last finds no place.
+    let mut last = server.connect();
+    let refused = Response::read(&mut last);
+    assert_eq!(refused.refusal(), (503, "overloaded".into()));
+    assert!(refused.headers.contains("retry-after: 1"), "{refused:?}");
+    drop(kept);
+    let answered = (0..50).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        server.get("/health").status == 200
+    });
+    assert!(answered, "places are given back");
+}
+
+#[test]
+fn any_name_will_do_where_that_was_said_and_thoughts_have_two() {
+    let options = Options { any_model: true, both_reasoning: true, ..Options::default() };
+    let server = Server::with(options, 1024);
+    let body = json!({ "model": "gpt-9", "temperature": 0, "reasoning_effort": "low",
+        "messages": [{ "role": "user", "content": "What is 3 + 4?" }] });
+    let answer = server.post("/v1/chat/completions", &body).json();
+    let message = &answer["choices"][0]["message"];
+    assert_eq!(answer["model"], "demo");
+    assert!(
+        message["reasoning"].is_string() && message["reasoning"] == message["reasoning_content"],
+        "{answer}"
+    );
+    assert_eq!(server.get("/v1/models/gpt-9").status, 200);
 }

@@ -6,3 +6,4 @@ mod answers;
 mod limits;
 mod support;
 mod talks;
+mod tls;

@@ -157,6 +157,14 @@ impl Response {
         Self { status, headers, body: String::from_utf8(body).expect("UTF-8") }
     }
 
+    /// The status in what comes, which need not be HTTP; 0 if it is not.
+    pub(crate) fn read_status(stream: &mut TcpStream) -> u16 {
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok()).unwrap_or(0)
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }

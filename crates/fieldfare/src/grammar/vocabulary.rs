@@ -7,28 +7,72 @@
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 use llguidance::api::TopLevelGrammar;
-use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
+use llguidance::earley::{BiasComputer, ParserRecognizer};
+use llguidance::toktrie::{
+    InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv,
+};
 use llguidance::{Matcher, ParserFactory};
 use std::sync::{Arc, OnceLock};
 
 /// Most states of a grammar's lexer: each takes 1 to 2 KB.
 const MAX_LEXER_STATES: usize = 30_000;
 
+/// The tree, and a twig that stands in for it while the factory is made.
+struct Tree {
+    twig: TokTrie,
+    whole: OnceLock<TokTrie>,
+}
+
+impl TokenizerEnv for Tree {
+    fn tok_trie(&self) -> &TokTrie {
+        self.whole.get().unwrap_or(&self.twig)
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        self.tok_trie().greedy_tokenize(bytes)
+    }
+
+    fn tokenize_is_canonical(&self) -> bool {
+        false
+    }
+}
+
+/// Computes masks by a walk over the tree. The factory's own way keeps two more copies of it.
+struct Walk(Arc<Tree>);
+
+impl BiasComputer for Walk {
+    fn compute_bias(&self, recognizer: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
+        let mut set = self.trie().alloc_token_set();
+        self.trie().add_bias(recognizer, &mut set, start);
+        set
+    }
+
+    fn trie(&self) -> &TokTrie {
+        self.0.tok_trie()
+    }
+}
+
+/// What is made once.
+struct Made {
+    factory: ParserFactory,
+    walk: Arc<Walk>,
+}
+
 /// Makes matchers.
 pub(super) struct Vocabulary {
     tokenizer: Arc<Tokenizer>,
-    factory: OnceLock<std::result::Result<ParserFactory, String>>,
+    made: OnceLock<std::result::Result<Made, String>>,
 }
 
 impl std::fmt::Debug for Vocabulary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Vocabulary").field("ready", &self.factory.get().is_some()).finish_non_exhaustive()
+        f.debug_struct("Vocabulary").field("ready", &self.made.get().is_some()).finish_non_exhaustive()
     }
 }
 
 impl Vocabulary {
     pub(super) fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { tokenizer, factory: OnceLock::new() }
+        Self { tokenizer, made: OnceLock::new() }
     }
 
     pub(super) fn tokenizer(&self) -> &Tokenizer {
@@ -37,9 +81,12 @@ impl Vocabulary {
 
     /// The matcher of a grammar, at its beginning. The error is for developers: it may quote the grammar.
     pub(super) fn matcher(&self, lark: &str) -> std::result::Result<Matcher, String> {
-        let factory = self.factory.get_or_init(|| factory(&self.tokenizer)).as_ref().map_err(Clone::clone)?;
-        let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
-        let matcher = Matcher::new(parser);
+        let made = self.made.get_or_init(|| make(&self.tokenizer)).as_ref().map_err(Clone::clone)?;
+        let parser = made.factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
+        let matcher = Matcher::new(parser.map(|mut parser| {
+            parser.bias_computer = made.walk.clone();
+            parser
+        }));
         match matcher.get_error() {
             None => Ok(matcher),
             Some(error) => Err(error),
@@ -48,28 +95,29 @@ impl Vocabulary {
 
     /// Makes what is made once.
     pub(super) fn prepare(&self) -> Result<()> {
-        match self.factory.get_or_init(|| factory(&self.tokenizer)) {
+        match self.made.get_or_init(|| make(&self.tokenizer)) {
             Ok(_) => Ok(()),
             Err(reason) => Err(Error::Unsupported(format!("grammars with this vocabulary: {reason}"))),
         }
     }
 }
 
-fn factory(tokenizer: &Tokenizer) -> std::result::Result<ParserFactory, String> {
+fn make(tokenizer: &Tokenizer) -> std::result::Result<Made, String> {
     let size = u32::try_from(tokenizer.vocab_size()).map_err(|error| error.to_string())?;
-    let words: Vec<Vec<u8>> = (0..size).map(|id| bytes(tokenizer, id)).collect();
-    let info = TokRxInfo::new(size, tokenizer.control().eos);
-    let trie = TokTrie::from(&info, &words);
-    drop(words);
-    let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+    let twig = TokTrie::from(&TokRxInfo::new(2, 1), &[b"a".to_vec(), Vec::new()]);
+    let tree = Arc::new(Tree { twig, whole: OnceLock::new() });
+    let env: TokEnv = tree.clone();
     let mut factory =
         ParserFactory::new(&env, InferenceCapabilities::default(), &[]).map_err(|error| error.to_string())?;
+    let words: Vec<Vec<u8>> = (0..size).map(|id| bytes(tokenizer, id)).collect();
+    let _ = tree.whole.set(TokTrie::from(&TokRxInfo::new(size, tokenizer.control().eos), &words));
+    drop(words);
     factory.quiet();
     let limits = factory.limits_mut();
     limits.max_lexer_states = MAX_LEXER_STATES;
     limits.verbose_errors = false;
     limits.precompute_large_lexemes = false;
-    Ok(factory)
+    Ok(Made { factory, walk: Arc::new(Walk(tree)) })
 }
 
 /// What a token shows.
