@@ -275,7 +275,8 @@ fn ctrl_c_ends_the_bench_and_its_process() {
 #[test]
 fn look_ahead_is_counted_and_its_simulation_named() {
     let row = |more: &[&str]| {
-        let args = ["--expert-cache-slots", "3", "--prompt", "16", "--decode", "48", "--runs", "1", "--json", "-q"];
+        let args =
+            ["--expert-cache-slots", "3", "--prompt", "16", "--decode", "48", "--runs", "1", "--json", "-q"];
         let ran = bench(args.iter().copied().chain(["--routing", "synthetic:2"]).chain(more.iter().copied()));
         assert_eq!(ran.code, 0, "{ran:?}");
         let report = ran.json();
@@ -293,5 +294,8 @@ fn look_ahead_is_counted_and_its_simulation_named() {
     assert!((0.0..=1.0).contains(&number(&on, "read_time_share")), "{on}");
     let (_, off) = row(&["--look-ahead", "off"]);
     assert!(off["look_ahead_recall"].is_null(), "{off}");
-    assert_eq!((number(&off, "look_ahead_guesses_per_token"), number(&off, "look_ahead_used_per_token")), (0.0, 0.0));
+    assert_eq!(
+        (number(&off, "look_ahead_guesses_per_token"), number(&off, "look_ahead_used_per_token")),
+        (0.0, 0.0)
+    );
 }
