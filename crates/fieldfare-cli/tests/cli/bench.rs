@@ -271,3 +271,31 @@ fn ctrl_c_ends_the_bench_and_its_process() {
     assert_eq!(status.code(), Some(130));
     assert!(!std::path::Path::new(&format!("/proc/{child}")).exists(), "its process is gone");
 }
+
+#[test]
+fn look_ahead_is_counted_and_its_simulation_named() {
+    let row = |more: &[&str]| {
+        let args =
+            ["--expert-cache-slots", "3", "--prompt", "16", "--decode", "48", "--runs", "1", "--json", "-q"];
+        let ran = bench(args.iter().copied().chain(["--routing", "synthetic:2"]).chain(more.iter().copied()));
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let report = ran.json();
+        (report["simulated_guess_recall"].clone(), report["rows"][0].clone())
+    };
+    let (share, on) = row(&["--look-ahead", "on", "--guess-recall", "0.5"]);
+    assert_eq!(share.as_f64(), Some(0.5));
+    let recall = number(&on, "look_ahead_recall");
+    assert!((recall - 0.5).abs() < 0.1, "{recall}");
+    let (read, used) =
+        (number(&on, "look_ahead_guesses_per_token"), number(&on, "look_ahead_used_per_token"));
+    assert!(used > 0.0 && used <= read, "{on}");
+    let wasted = number(&on, "look_ahead_wasted_bytes_per_token");
+    assert!(wasted <= number(&on, "read_bytes_per_token"), "{on}");
+    assert!((0.0..=1.0).contains(&number(&on, "read_time_share")), "{on}");
+    let (_, off) = row(&["--look-ahead", "off"]);
+    assert!(off["look_ahead_recall"].is_null(), "{off}");
+    assert_eq!(
+        (number(&off, "look_ahead_guesses_per_token"), number(&off, "look_ahead_used_per_token")),
+        (0.0, 0.0)
+    );
+}

@@ -129,7 +129,7 @@ impl DiskProbe {
     fn submit(&mut self, slot: usize) {
         let (layer, expert) = (self.random(self.layers), self.random(self.experts));
         if let Some(loan) = self.slots.lend(0, slot) {
-            self.readers.submit(Job { layer, expert, place: Place::Slot(slot), loan });
+            self.readers.submit(Job { layer, expert, place: Place::Slot(slot), whole: true, loan });
         }
     }
 

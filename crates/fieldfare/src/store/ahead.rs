@@ -43,7 +43,7 @@ impl ExpertStore {
             let Some(at) = self.spares.iter().position(|spare| !spare.coming) else { break };
             let Some(loan) = self.slots.lend_spare(at) else { break };
             self.spares[at] = Spare { holds: Some((layer, expert)), coming: true, for_slot: None };
-            self.readers.submit_ahead(Job { layer, expert, place: Place::Spare(at), loan });
+            self.readers.submit_ahead(Job { layer, expert, place: Place::Spare(at), whole: false, loan });
             self.stats.ahead_guesses += 1;
             given += 1;
         }

@@ -308,25 +308,26 @@ impl ExpertStore {
                 continue;
             }
             request.progress.asked[at] =
-                self.take_guess(request, at) || self.read_into_slot(request.layer, expert, slot);
+                self.take_guess(request, at) || self.read_into_slot(request.layer, expert, slot, false);
         }
     }
 
-    /// Has `expert` read into a slot, whose expert is gone from then on. False if the slot is lent.
-    fn read_into_slot(&mut self, layer: usize, expert: usize, slot: usize) -> bool {
+    /// Has `expert` read into a slot, whose expert is gone from then on, in parts or as a whole (a sweep keeps both
+    /// processors busy: threads would wait for them between parts). False if the slot is lent.
+    fn read_into_slot(&mut self, layer: usize, expert: usize, slot: usize, whole: bool) -> bool {
         let Some(loan) = self.slots.lend(layer, slot) else { return false };
         let state = &mut self.layers[layer];
         // Empty until the read is known to be good.
         state.held[slot] = None;
         state.coming[slot] = Some(expert);
         state.ahead[slot] = false;
-        self.readers.submit(Job { layer, expert, place: Place::Slot(slot), loan });
+        self.readers.submit(Job { layer, expert, place: Place::Slot(slot), whole, loan });
         true
     }
 
     /// Notes what a read that ended left in its place; the slot of its layer, if it is one now.
     fn take_back(&mut self, Done { job, result, bytes, called_off }: Done) -> Result<Option<usize>> {
-        let Job { layer, expert, place, loan } = job;
+        let Job { layer, expert, place, loan, .. } = job;
         let good = !called_off && matches!(result, Ok(Ok(())));
         self.stats.bytes_read += bytes as u64;
         let slot = match place {

@@ -1,8 +1,8 @@
 //! The reader threads: a few threads that fill lent slots, so that a layer's misses are read side by side and while
 //! something else is computed.
 //!
-//! A blob is read in a few parts, so that two threads together bring one blob after the other rather than two at once,
-//! late, and the disk has a request while a thread waits for a processor. Jobs are taken in the order they were given;
+//! A blob is read in a few parts, unless it is to be whole, so that two threads together bring one blob after the other
+//! rather than two at once, late, and a guess can be called off soon. Jobs are taken in the order they were given;
 //! those that were only guessed ([`Readers::submit_ahead`]) run while nothing else is asked for, and stop after the parts
 //! under way when something is. Jobs come back in the order they end. A panic in a reader comes back with its job, so that
 //! nothing waits for ever and the slot is not lost.
@@ -42,6 +42,8 @@ pub struct Job {
     pub expert: usize,
     /// Where it goes.
     pub place: Place,
+    /// It is read by one thread, in one go.
+    pub whole: bool,
     /// The right to fill it.
     pub loan: Loan,
 }
@@ -120,7 +122,7 @@ impl State {
         let task = &mut self.tasks[at];
         // What would be left of less than half a part goes along.
         let left = task.job.loan.len();
-        let len = if left < PART + PART / 2 { left } else { PART };
+        let len = if task.job.whole || left < PART + PART / 2 { left } else { PART };
         let loan = task.job.loan.split_off_front(len);
         let from = task.given;
         task.given += len;
@@ -255,7 +257,7 @@ impl Readers {
         let mut state = self.shared.state();
         let number = state.numbers;
         state.numbers += 1;
-        let parts = job.loan.len().div_ceil(PART);
+        let parts = if job.whole { 1 } else { job.loan.len().div_ceil(PART) };
         state.tasks.push(Task {
             job,
             number,
@@ -364,7 +366,8 @@ mod tests {
     }
 
     fn job(pool: &mut SlotPool, expert: usize) -> Job {
-        Job { layer: 0, expert, place: Place::Slot(expert), loan: pool.lend(0, expert).unwrap() }
+        let (place, loan) = (Place::Slot(expert), pool.lend(0, expert).unwrap());
+        Job { layer: 0, expert, place, whole: false, loan }
     }
 
     #[test]
@@ -442,6 +445,10 @@ mod tests {
         assert_eq!((done.bytes, done.called_off), (3 * PART, false));
         pool.take_back(done.job.loan);
         assert!(pool.get(0, 2).unwrap().iter().all(|&byte| byte == 3));
+        readers.submit(Job { whole: true, ..job(&mut pool, 1) });
+        assert_eq!(seen.recv().unwrap(), (1, 0, 3 * PART));
+        say.send(()).unwrap();
+        assert_eq!(readers.wait().unwrap().bytes, 3 * PART);
         // What would be a small rest is no part of its own.
         let mut pool = SlotPool::new(1, 4, PART + 4096).unwrap();
         readers.submit(job(&mut pool, 0));

@@ -254,7 +254,7 @@ impl ExpertStore {
             }
             if sweep.stays[expert]
                 && let Some(slot) = self.free_slot(sweep)
-                && self.read_into_slot(sweep.layer, expert, slot)
+                && self.read_into_slot(sweep.layer, expert, slot, true)
             {
                 continue;
             }
@@ -274,7 +274,7 @@ impl ExpertStore {
             let Layer { held, coming, .. } = &self.layers[layer];
             let empty = (0..held.len()).find(|&slot| held[slot].is_none() && coming[slot].is_none());
             if let Some(slot) = empty
-                && self.read_into_slot(layer, expert, slot)
+                && self.read_into_slot(layer, expert, slot, true)
             {
                 self.layers[layer].ahead[slot] = true;
             } else if !self.read_into_transit(layer, expert, sweep) {
@@ -309,7 +309,7 @@ impl ExpertStore {
         let Some(buffer) = (0..transit.holds.len()).find(is_free) else { return false };
         let Some(loan) = transit.pool.lend(0, buffer) else { return false };
         transit.holds[buffer] = Some((layer, expert));
-        self.readers.submit(Job { layer, expert, place: Place::Transit(buffer), loan });
+        self.readers.submit(Job { layer, expert, place: Place::Transit(buffer), whole: true, loan });
         true
     }
 

@@ -24,6 +24,9 @@ pub(super) struct Report<'a> {
     pub(super) model: Model,
     /// Who chose the experts.
     pub(super) routing: String,
+    /// Where experts are generated, so is what look-ahead takes for its guesses: the share of them that is right. It says
+    /// nothing of a model.
+    pub(super) simulated_guess_recall: Option<f32>,
     /// What was run over.
     pub(super) text: String,
     /// What the machine could do before the first row.
@@ -108,14 +111,9 @@ impl<'a> Report<'a> {
                 expert_bytes: manifest.expert_stride,
                 core_bytes: dir.resident().bytes().len() as u64,
             },
-            routing: match &bench.routing {
-                RoutingArg::Synthetic(_) => format!(
-                    "{}, look-ahead given guesses of which {:.0} % are right (simulated)",
-                    bench.routing,
-                    100.0 * bench.args.guess_recall
-                ),
-                other => other.to_string(),
-            },
+            routing: bench.routing.to_string(),
+            simulated_guess_recall: matches!(bench.routing, RoutingArg::Synthetic(_))
+                .then_some(bench.args.guess_recall),
             text: bench.text.source.clone(),
             limits: bench.limits.first.clone(),
         }

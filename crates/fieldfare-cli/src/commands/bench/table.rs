@@ -87,9 +87,12 @@ fn head(report: &Report<'_>, style: Style) -> String {
         .map_or(String::new(), |share| format!("; {:.0} % in huge pages", 100.0 * share));
     let products = [limits.products_two_planes, limits.products_one_plane, limits.products_f32]
         .map(|rate| format!("{:.0}", rate / 1e9));
+    let guessed = report.simulated_guess_recall.map_or(String::new(), |share| {
+        format!(", look-ahead given simulated guesses of which {:.0} % are right", 100.0 * share)
+    });
     let lines = [
         ("model", report.title()),
-        ("experts", format!("chosen by {}; text {}", report.routing, report.text)),
+        ("experts", format!("chosen by {}{guessed}; text {}", report.routing, report.text)),
         ("memory", rates(&limits.memory, "threads") + &huge),
         ("disk", format!("{}, {} reads", rates(&limits.disk, "reads at once"), limits.disk_mode)),
         (
