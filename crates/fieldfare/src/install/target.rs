@@ -13,6 +13,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
 
 use super::remove;
+use crate::sys::disk;
 use crate::sys::file::{self, Dir};
 use crate::sys::volume;
 use crate::{Error, Result};
@@ -249,7 +250,7 @@ impl Target {
         lock.set_len(0)
             .and_then(|()| lock.seek(SeekFrom::Start(0)))
             .and_then(|_| lock.write_all(format!("{}\n{state}\n", std::process::id()).as_bytes()))
-            .and_then(|()| lock.sync_data())
+            .and_then(|()| disk::flush(&self.lock, &self.lock_path))
             .map_err(Error::io("write", &self.lock_path))
     }
 
@@ -318,7 +319,7 @@ impl Drop for Target {
 }
 
 fn sync_dir(path: &Path) -> Result<()> {
-    Dir::open(path).and_then(|dir| dir.sync()).map_err(Error::io("sync", path))
+    Dir::open(path).and_then(|dir| disk::flush_names(&dir, path)).map_err(Error::io("sync", path))
 }
 
 /// Opens and locks the lock file.

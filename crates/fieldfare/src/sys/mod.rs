@@ -1,6 +1,7 @@
 //! What differs between platforms, one small file for each concern.
 
 pub mod buffer;
+pub(crate) mod disk;
 pub mod file;
 pub mod group;
 pub mod lock;
