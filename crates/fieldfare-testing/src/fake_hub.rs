@@ -57,6 +57,8 @@ pub enum Fault {
     Stall(Duration),
     /// This status with `Retry-After: 0`.
     Status(u16),
+    /// Status 429 with `Retry-After` as a date, this many seconds after a `Date` of a year that is long past.
+    Later(u32),
     /// The whole file with status 200.
     Whole,
     /// A part next to the one asked for, and `Content-Range` says so.
@@ -257,6 +259,13 @@ fn answer(
         Fault::NoAnswer => return Ok(false),
         Fault::Status(status) => {
             return empty(stream, &format!("{status} Fault"), "Retry-After: 0\r\n");
+        }
+        Fault::Later(seconds) => {
+            let (minute, second) = (seconds / 60 % 60, seconds % 60);
+            let day = "Sun, 06 Nov 1994 08";
+            let headers =
+                format!("Date: {day}:00:00 GMT\r\nRetry-After: {day}:{minute:02}:{second:02} GMT\r\n");
+            return empty(stream, "429 Fault", &headers);
         }
         Fault::Circle => return empty(stream, "302 Found", &format!("Location: {}\r\n", asked.path)),
         Fault::Elsewhere if !storage => {

@@ -83,9 +83,14 @@ impl<'a> Builder<'a> {
         Ok(Self { target, dir, files: BTreeMap::new(), meter, clock: SystemTime::now })
     }
 
-    /// A builder for a directory that exists already, with what is in it.
+    /// A builder for a directory that exists already, with what is in it; `done` of the bytes that progress counts to are done.
     #[cfg(feature = "install")]
-    pub(crate) fn resume(target: Target, work: u64, stage: Stage, listener: Listener<'a>) -> Result<Self> {
+    pub(crate) fn resume(
+        target: Target,
+        (done, work): (u64, u64),
+        stage: Stage,
+        listener: Listener<'a>,
+    ) -> Result<Self> {
         let dir = Dir::open(target.partial()).map_err(Error::io("open", target.partial()))?;
         for folder in [EXPERTS_DIR, SIDECAR_DIR] {
             match dir.create_dir(folder) {
@@ -96,7 +101,8 @@ impl<'a> Builder<'a> {
             }
         }
         let mut meter = Meter::new(listener, work);
-        meter.stage(stage)?;
+        meter.now = Progress { stage, done, total: work };
+        meter.tell()?;
         Ok(Self { target, dir, files: BTreeMap::new(), meter, clock: SystemTime::now })
     }
 

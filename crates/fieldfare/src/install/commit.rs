@@ -16,7 +16,7 @@ use crate::sys::disk;
 use crate::{Error, Result};
 
 /// Steps that may wait for the thread while it flushes.
-const WAITING: usize = 16;
+const WAITING: usize = 8;
 /// Longest time that a step waits to be flushed.
 const LATEST: Duration = Duration::from_secs(2);
 

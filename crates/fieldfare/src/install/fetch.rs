@@ -162,7 +162,8 @@ fn run(
 ) -> Result<Installed> {
     let (mut journal, mut state) = job.begin(options, &mut target)?;
     let total = job.plan.traffic(&Done::new()).1;
-    let mut builder = Builder::resume(target, total, Stage::Fetching, listener)?;
+    let before = total - job.plan.traffic(&state.done).1;
+    let mut builder = Builder::resume(target, (before, total), Stage::Fetching, listener)?;
     builder.clock = options.clock;
     let mut run = Run::new(&job, builder);
     let unhashed = run.restore(&mut state, &mut journal)?;

@@ -47,6 +47,8 @@ mod matrix;
 mod plan;
 #[cfg(feature = "install")]
 mod proof;
+#[cfg(feature = "install")]
+mod remote;
 mod remove;
 mod repack;
 #[cfg(feature = "install")]
@@ -186,3 +188,6 @@ pub mod fuzzing {
         super::source::weight_map(bytes)
     }
 }
+
+#[cfg(all(test, feature = "install"))]
+mod tests;

@@ -22,8 +22,8 @@ use fieldfare_kernels::tile::{self, TILE_ROWS};
 
 /// Longest request, unless one expert has more.
 pub(crate) const RANGE: u64 = 64 << 20;
-/// Source bytes of a unit. Two are in memory at a time.
-const UNIT: u64 = 40 << 20;
+/// Source bytes of a unit; half a request at most, so that what a killed run lost is less than one for each connection.
+const UNIT: u64 = 32 << 20;
 /// Source bytes of a run of plain bytes or rows within a unit.
 const RUN: u64 = 4 << 20;
 /// Bytes between two pieces that are fetched and thrown away to save a request.
@@ -288,12 +288,12 @@ impl FetchPlan {
 
     /// Source bytes of an item.
     fn run(&self) -> u64 {
-        self.range.clamp(1, RUN)
+        (self.range / 2).clamp(1, RUN)
     }
 
     /// Adds items of a file, one behind the other from `at` on.
     fn add(&mut self, output: usize, at: &mut u64, items: impl Iterator<Item = Item>) {
-        let most = UNIT.min(self.range);
+        let most = UNIT.min(self.range / 2).max(1);
         for item in items {
             let fetch = item.fetch();
             let fits = |unit: &&mut Unit| {

@@ -343,3 +343,51 @@ fn serve(shared: &Shared, send: &Sender<Result<Arrived>>, seed: u32) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::install::hub::Remote;
+
+    #[test]
+    fn fewer_requests_after_a_server_complained_and_more_again_with_time() {
+        let remote = Remote::Base { url: "http://127.0.0.1:9".into() };
+        let hub = Hub::new(remote, None, &Patience::default()).expect("an address");
+        let plan = FetchPlan::default();
+        let transfer = Transfer::start(Arc::new(hub), Patience::default(), 8, BUDGET, &plan).expect("start");
+        let shared = &transfer.shared;
+        let allowed = || shared.allowed.load(Ordering::Relaxed);
+        assert_eq!(allowed(), 8);
+        for want in [4, 2, 1, 1] {
+            assert!(!shared.event(&Event::TooMany));
+            assert_eq!(allowed(), want);
+        }
+        for want in 2..=8 {
+            (0..RECOVER).for_each(|_| shared.went_well());
+            assert_eq!(allowed(), want);
+        }
+        (0..RECOVER).for_each(|_| shared.went_well());
+        assert_eq!(allowed(), 8, "never more than asked for");
+    }
+
+    #[test]
+    fn buffers_are_counted() {
+        let remote = Remote::Base { url: "http://127.0.0.1:9".into() };
+        let hub = Hub::new(remote, None, &Patience::default()).expect("an address");
+        let weights = Piece { file: 0, offset: 0, len: 4 * 1000 };
+        let sides = [Piece { file: 0, offset: 4000, len: 400 }, Piece { file: 0, offset: 4400, len: 400 }];
+        let strip = super::super::plan::Strip { output: 0, role: 0, weights, sides };
+        let plan = FetchPlan { strips: vec![strip], experts: 4, range: 4000, ..FetchPlan::default() };
+        let hub = Arc::new(hub);
+        // A third of the memory, two for each connection, and one at least.
+        for (memory, connections, want) in [(1, 4, 1), (6000, 4, 2), (1 << 30, 4, 8), (1 << 30, 1, 2)] {
+            let transfer =
+                Transfer::start(hub.clone(), Patience::default(), connections, memory, &plan).expect("start");
+            assert_eq!(lock(&transfer.shared.buffers).left, want, "{memory} {connections}");
+            let bytes = transfer.shared.take(1000).expect("one");
+            assert_eq!((bytes.len(), lock(&transfer.shared.buffers).left), (1000, want - 1));
+            transfer.give_back(bytes);
+            assert_eq!(transfer.shared.take(500).expect("of another length").len(), 500);
+        }
+    }
+}

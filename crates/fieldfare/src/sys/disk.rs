@@ -48,6 +48,18 @@ pub(crate) fn flush_names(dir: &Dir, path: &Path) -> io::Result<()> {
     told(Op::FlushNames, path, || dir.sync())
 }
 
+/// Bytes free on the file system of a folder.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn free(path: &Path) -> io::Result<u64> {
+    #[cfg(test)]
+    if let Some(free) = plug::of(path).and_then(|plug| plug.free()) {
+        return Ok(free);
+    }
+    file::free_space(path)
+}
+
 /// What is about to be done, or was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
@@ -91,9 +103,15 @@ pub(crate) mod plug {
     /// Hears of everything that is done below a folder.
     pub(crate) trait Plug: Send + Sync {
         /// Before it is done; an error takes its place.
-        fn before(&self, op: Op, path: &Path) -> io::Result<()>;
+        fn before(&self, _: Op, _: &Path) -> io::Result<()> {
+            Ok(())
+        }
         /// After it was done.
-        fn after(&self, op: Op, path: &Path);
+        fn after(&self, _: Op, _: &Path) {}
+        /// What is said of the free space, if not the truth.
+        fn free(&self) -> Option<u64> {
+            None
+        }
     }
 
     type Plugs = Vec<(PathBuf, Arc<dyn Plug>)>;

@@ -204,6 +204,45 @@ fn every_fault_alone() {
     }
 }
 
+/// A clock of the machine that jumps by decades, back and forth, every time that it is looked at, and a server that lives in
+/// another year: a wait until a date is as long as that server's own clock says, an expired address is asked for
+/// anew, a connection that stands still is given up after the time that was said, and the bytes are the same.
+#[test]
+fn a_clock_that_jumps() {
+    use std::time::{Instant, SystemTime};
+    fn clock() -> SystemTime {
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        let years = if CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) { 90 } else { 3 };
+        SystemTime::UNIX_EPOCH + Duration::from_secs(years * 365 * 86_400)
+    }
+    let place = place(Layout::Tiled, false);
+    let seen = AtomicUsize::new(0);
+    let hub = FakeHub::start(served(&place.source), move |_, asked| {
+        if !asked.is_storage() || !asked.path.contains("safetensors") {
+            return Fault::None;
+        }
+        match seen.fetch_add(1, Ordering::Relaxed) {
+            6 => Fault::Later(2),
+            9 => Fault::Status(403),
+            12 => Fault::Stall(Duration::from_millis(600)),
+            _ => Fault::None,
+        }
+    });
+    let options = FetchOptions { clock, range: 64 << 10, ..options(&hub, &place.out) };
+    let started = Instant::now();
+    // Stopped and continued once, so that two runs see different years.
+    let stopped = install_remote(&options, &mut |progress: Progress| {
+        let far = progress.stage == Stage::Fetching && progress.done * 2 > progress.total;
+        if far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(stopped, Err(Error::Cancelled)), "{stopped:?}");
+    run(&options).expect("install");
+    let took = started.elapsed();
+    assert!(contents(&place.out) == place.wanted);
+    assert!(took >= Duration::from_secs(2), "the server asked for two seconds: {took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
 /// A number that looks random, from a seed.
 fn mix(seed: u64, n: u64) -> u64 {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n.wrapping_mul(0xd1b5_4a32_d192_ed03);
