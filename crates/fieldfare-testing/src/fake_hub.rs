@@ -65,6 +65,8 @@ pub enum Fault {
     WrongRange,
     /// One byte more than asked for.
     TooLong,
+    /// The part that was asked for, and more behind it than the headers say.
+    Surplus,
     /// Fewer bytes than asked for, and `Content-Length` says so.
     TooShort,
     /// The storage has another `ETag`.
@@ -344,6 +346,9 @@ fn body(
         stream.write_all(part)?;
         hub.sent.fetch_add(n, Ordering::Relaxed);
         at += n;
+    }
+    if fault == Fault::Surplus {
+        stream.write_all(&[7; 4096])?;
     }
     Ok(true)
 }

@@ -1,13 +1,13 @@
 //! Flushing and journaling, beside the work on what comes next: a step's number is recorded when its data is on the disk.
 //!
-//! Steps are gathered until a quarter of a request's bytes waits or some time has passed, then each file is flushed once.
-//! What a killed run has to fetch again is bounded by that, and by what is on its way.
+//! Steps are gathered for a while, then each file is flushed once. No more than a given number of bytes is written and not yet
+//! recorded: what a killed run has to fetch again is bounded by that, and by what is on its way.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,6 @@ use super::journal::Journal;
 use crate::sys::disk;
 use crate::{Error, Result};
 
-/// Steps that may wait for the thread while it flushes.
-const WAITING: usize = 8;
 /// Longest time that a step waits to be flushed.
 const LATEST: Duration = Duration::from_secs(2);
 
@@ -28,34 +26,93 @@ pub(crate) enum Step {
     File { output: usize, sha256: [u8; 32] },
     /// A shard was proven.
     Proven(usize),
+    /// Nothing: what was handed over is to be flushed at once, since somebody waits for room.
+    Now,
     /// These steps of this output are not done after all.
     Undo { output: usize, steps: std::ops::Range<usize> },
 }
 
 /// The thread that flushes.
 pub(crate) struct Committer {
-    send: Option<SyncSender<Step>>,
+    send: Option<Sender<Step>>,
     thread: Option<JoinHandle<Result<()>>>,
+    open: Arc<Open>,
+    most: u64,
+}
+
+/// Bytes that were written and are not recorded.
+#[derive(Default)]
+struct Open {
+    bytes: Mutex<u64>,
+    fewer: Condvar,
+}
+
+impl Open {
+    fn bytes(&self) -> MutexGuard<'_, u64> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if there is something, and no room beside it.
+    fn lacks(&self, bytes: u64, most: u64) -> bool {
+        let open = *self.bytes();
+        open > 0 && open.saturating_add(bytes) > most
+    }
+
+    /// Waits until there is room, unless nothing else is there.
+    fn add(&self, bytes: u64, most: u64) {
+        let mut open = self.bytes();
+        while *open > 0 && open.saturating_add(bytes) > most {
+            open = self.fewer.wait(open).unwrap_or_else(PoisonError::into_inner);
+        }
+        *open = open.saturating_add(bytes);
+    }
+
+    fn sub(&self, bytes: u64) {
+        let mut open = self.bytes();
+        *open = open.saturating_sub(bytes);
+        drop(open);
+        self.fewer.notify_all();
+    }
 }
 
 impl Committer {
-    /// Starts it; the journal is its own from here on. It flushes when `batch` bytes wait.
-    pub(crate) fn start(journal: Journal, batch: u64) -> Result<Self> {
-        let (send, steps) = sync_channel(WAITING);
+    /// Starts it; the journal is its own from here on. At most `most` bytes, or one step, are written and not recorded.
+    pub(crate) fn start(journal: Journal, most: u64) -> Result<Self> {
+        let (send, steps) = channel();
+        let open = Arc::new(Open::default());
+        let (files, of) = (BTreeMap::new(), open.clone());
         let batch =
-            Batch { journal, most: batch, steps: Vec::new(), bytes: 0, files: BTreeMap::new(), first: None };
+            Batch { journal, most: most / 2, steps: Vec::new(), bytes: 0, files, first: None, open: of };
         let thread = std::thread::Builder::new()
             .name("commit".into())
-            .spawn(move || batch.run(&steps))
+            .spawn({
+                let open = open.clone();
+                move || {
+                    let ended = batch.run(&steps);
+                    // Nobody waits for what will not be flushed.
+                    drop(steps);
+                    open.sub(u64::MAX);
+                    ended
+                }
+            })
             .map_err(Error::io("start a thread for", "the journal"))?;
-        Ok(Self { send: Some(send), thread: Some(thread) })
+        Ok(Self { send: Some(send), thread: Some(thread), open, most })
     }
 
-    /// Hands a step over.
+    /// Hands a step over, when there is room for its bytes.
     ///
     /// # Errors
     /// What went wrong with an earlier one.
     pub(crate) fn push(&mut self, step: Step) -> Result<()> {
+        if let Step::Done { bytes, .. } = &step {
+            if self.open.lacks(*bytes, self.most)
+                && let Some(send) = &self.send
+            {
+                // If the thread has ended, that shows below.
+                let _ = send.send(Step::Now);
+            }
+            self.open.add(*bytes, self.most);
+        }
         match self.send.as_ref().map(|send| send.send(step)) {
             Some(Ok(())) => Ok(()),
             // It ended early, so it has something to say.
@@ -96,6 +153,7 @@ struct Batch {
     files: BTreeMap<usize, Arc<(File, PathBuf)>>,
     /// When the oldest came.
     first: Option<Instant>,
+    open: Arc<Open>,
 }
 
 impl Batch {
@@ -124,7 +182,7 @@ impl Batch {
                     self.flush()?;
                     self.journal.undo(output, &steps)?;
                 }
-                Err(RecvTimeoutError::Timeout) => self.flush()?,
+                Ok(Step::Now) | Err(RecvTimeoutError::Timeout) => self.flush()?,
                 Err(RecvTimeoutError::Disconnected) => return self.flush(),
             }
         }
@@ -135,7 +193,11 @@ impl Batch {
             disk::flush(&file.0, &file.1).map_err(Error::io("sync", &file.1))?;
         }
         let steps = std::mem::take(&mut self.steps);
-        (self.bytes, self.first) = (0, None);
-        if steps.is_empty() { Ok(()) } else { self.journal.done(steps) }
+        self.first = None;
+        if !steps.is_empty() {
+            self.journal.done(steps)?;
+        }
+        self.open.sub(std::mem::take(&mut self.bytes));
+        Ok(())
     }
 }

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 const CAP: u64 = 16 << 20;
 const MAGIC: &str = "fieldfare-install-2";
 /// Largest number of a step: far more than any plan has.
-const MOST: usize = 1 << 24;
+const MOST: usize = 1 << 20;
 
 /// An open journal.
 #[derive(Debug)]

@@ -189,5 +189,5 @@ pub mod fuzzing {
     }
 }
 
-#[cfg(all(test, feature = "install"))]
+#[cfg(all(test, unix, feature = "install"))]
 mod tests;

@@ -27,7 +27,7 @@ const UNIT: u64 = 32 << 20;
 /// Source bytes of a run of plain bytes or rows within a unit.
 const RUN: u64 = 4 << 20;
 /// Bytes between two pieces that are fetched and thrown away to save a request.
-const GAP: u64 = 64 << 10;
+const GAP: u64 = 4 << 10;
 
 /// A run of bytes of a source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

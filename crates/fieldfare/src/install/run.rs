@@ -96,7 +96,7 @@ impl<'a> Run<'a> {
         journal: Journal,
     ) -> Result<Proofs> {
         let (plan, prover) = (&self.job.plan, &self.job.prover);
-        let mut committer = Committer::start(journal, (options.range / 4).max(1))?;
+        let mut committer = Committer::start(journal, options.range / 2)?;
         let mut digester = Digester::start()?;
         for output in unhashed {
             let file = self.file(output)?;

@@ -53,7 +53,7 @@ pub(crate) fn flush_names(dir: &Dir, path: &Path) -> io::Result<()> {
 /// # Errors
 /// Those of the system.
 pub(crate) fn free(path: &Path) -> io::Result<u64> {
-    #[cfg(test)]
+    #[cfg(all(test, unix, feature = "install"))]
     if let Some(free) = plug::of(path).and_then(|plug| plug.free()) {
         return Ok(free);
     }
@@ -73,12 +73,12 @@ pub(crate) enum Op {
     FlushNames,
 }
 
-#[cfg(not(test))]
+#[cfg(not(all(test, unix, feature = "install")))]
 fn told(_: Op, _: &Path, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     act()
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix, feature = "install"))]
 fn told(op: Op, path: &Path, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let plug = plug::of(path);
     if let Some(plug) = &plug {
@@ -91,7 +91,7 @@ fn told(op: Op, path: &Path, act: impl FnOnce() -> io::Result<()>) -> io::Result
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix, feature = "install"))]
 pub(crate) mod plug {
     //! Tests that stand at the door.
 
