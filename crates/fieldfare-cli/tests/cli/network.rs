@@ -1,5 +1,8 @@
 //! What lies between `fieldfare install` and a hub: certificates, proxies, tokens.
 
+// Elsewhere certificates are not named by a variable.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports))]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;

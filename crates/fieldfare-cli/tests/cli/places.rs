@@ -1,6 +1,5 @@
 //! `fieldfare install` from a hub as processes: two at once, Ctrl-C, and real file systems that are small, full, read-only.
 
-use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -159,6 +158,7 @@ fn a_disk_that_is_too_small_from_the_start() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_folder_that_may_not_be_written() {
+    use std::io::Read;
     use std::os::unix::fs::PermissionsExt;
     let home = Home::new();
     let hub = hub(Duration::ZERO);
@@ -173,4 +173,31 @@ fn a_folder_that_may_not_be_written() {
     assert_eq!(child.wait().unwrap().code(), Some(1), "{err}");
     assert!(err.contains("cannot create") && err.contains(&place.display().to_string()), "{err}");
     assert!(hub.asked().is_empty(), "nothing is asked of the source");
+}
+
+/// Two checks of one model at the same time do not disturb each other, and what a receipt says survives both.
+#[test]
+fn two_verifications_at_once() {
+    let home = Home::new();
+    let model = home.path("m.gturbo");
+    assert_eq!(install(&home, &model, "tiled").code, 0);
+    let start = || {
+        let mut command = Command::new(binary());
+        command.envs(home.environment()).arg("verify").arg(&model);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for _ in 0..3 {
+        let both = [start(), start()];
+        for child in both {
+            let ended = child.wait_with_output().unwrap();
+            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        }
+    }
+    let names: Vec<_> = std::fs::read_dir(&model)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with('.'))
+        .collect();
+    assert!(names.is_empty(), "no temporary is left: {names:?}");
+    assert!(model.join("verified-install.json").is_file());
 }

@@ -39,7 +39,7 @@ pub struct FetchOptions {
     pub prove_source: bool,
     /// Requests in flight, 1 to 32.
     pub connections: usize,
-    /// Source bytes held in memory at a time. One unit of work (up to 40 MiB) is held whatever this says.
+    /// Source bytes held in memory at a time. One unit of work (up to 32 MiB) is held whatever this says.
     pub memory: u64,
     /// Longest request in bytes, unless one expert has more. A killed run has to fetch again at most so many for each
     /// connection.

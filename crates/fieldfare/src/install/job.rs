@@ -166,19 +166,7 @@ fn pinned(options: &FetchOptions, prover: &Prover, config: &[u8]) -> Result<()> 
     }
     for (shard, file) in source.shards().iter().zip(files) {
         let info = hub.file(*file);
-        let Some((size, sha256)) = known.shard(&shard.name) else { continue };
-        if info.size != size {
-            return Err(Error::damaged(
-                &shard.name,
-                format!("has {} bytes, the published one {size}", info.size),
-            ));
-        }
-        if info.sha256.as_deref().is_some_and(|found| found != sha256) {
-            return Err(Error::damaged(
-                &shard.name,
-                "the source links it to other content than the published one",
-            ));
-        }
+        known.check_shard(&shard.name, info.size, info.sha256.as_deref())?;
     }
     if let Remote::Hub { revision, .. } = &options.remote
         && is_commit(revision)
