@@ -176,7 +176,8 @@ fn tokens_and_their_places() {
     home.write("token file", "hf_in_file\n");
     home.write("cache/huggingface/token", "hf_in_cache");
     let (file, hf_home) = (home.path("token file"), home.path("hf"));
-    let cases: [(Vec<(&str, &std::ffi::OsStr)>, Option<&str>); 5] = [
+    type Variables<'a> = Vec<(&'a str, &'a std::ffi::OsStr)>;
+    let cases: [(Variables<'_>, Option<&str>); 5] = [
         (
             vec![
                 ("HF_TOKEN", "hf_said".as_ref()),
