@@ -100,6 +100,9 @@ pub struct InstallArgs {
     /// Requests at a time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = integer::<1, 32>)]
     pub connections: usize,
+    /// Longest request in bytes
+    #[arg(long, value_name = "N", hide = true, default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(4096..=1 << 30))]
+    pub longest_request: u64,
     /// Say what would be fetched and written, and do nothing
     #[arg(long, conflicts_with = "discard")]
     pub dry_run: bool,

@@ -57,12 +57,16 @@ pub enum Fault {
     Stall(Duration),
     /// This status with `Retry-After: 0`.
     Status(u16),
+    /// Status 429 with `Retry-After` as a date, this many seconds after a `Date` of a year that is long past.
+    Later(u32),
     /// The whole file with status 200.
     Whole,
     /// A part next to the one asked for, and `Content-Range` says so.
     WrongRange,
     /// One byte more than asked for.
     TooLong,
+    /// The part that was asked for, and more behind it than the headers say.
+    Surplus,
     /// Fewer bytes than asked for, and `Content-Length` says so.
     TooShort,
     /// The storage has another `ETag`.
@@ -258,6 +262,13 @@ fn answer(
         Fault::Status(status) => {
             return empty(stream, &format!("{status} Fault"), "Retry-After: 0\r\n");
         }
+        Fault::Later(seconds) => {
+            let (minute, second) = (seconds / 60 % 60, seconds % 60);
+            let day = "Sun, 06 Nov 1994 08";
+            let headers =
+                format!("Date: {day}:00:00 GMT\r\nRetry-After: {day}:{minute:02}:{second:02} GMT\r\n");
+            return empty(stream, "429 Fault", &headers);
+        }
         Fault::Circle => return empty(stream, "302 Found", &format!("Location: {}\r\n", asked.path)),
         Fault::Elsewhere if !storage => {
             return empty(stream, "302 Found", "Location: http://storage.example.org/x\r\n");
@@ -335,6 +346,9 @@ fn body(
         stream.write_all(part)?;
         hub.sent.fetch_add(n, Ordering::Relaxed);
         at += n;
+    }
+    if fault == Fault::Surplus {
+        stream.write_all(&[7; 4096])?;
     }
     Ok(true)
 }

@@ -150,6 +150,14 @@ impl Error {
                 "continue with the options it was begun with, or `fieldfare install --discard` and begin again",
             ),
             Self::OutOfSpace { .. } => Some("free some space or choose another --output"),
+            Self::Io { source, .. }
+                if matches!(
+                    source.kind(),
+                    std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+                ) =>
+            {
+                Some("free some space and run the same command again: a download continues where it stopped")
+            }
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
                 Some("check the permissions of it and of the folders above it")
             }

@@ -62,6 +62,7 @@ fn fetch(remote: Remote, output: PathBuf, args: &InstallArgs) -> Outcome {
         allow_unpinned: args.allow_unpinned,
         prove_source: args.prove_source,
         connections: args.connections,
+        range: args.longest_request,
         ..FetchOptions::new(remote, output)
     };
     let work = Work::begin(args.quiet, args.json);

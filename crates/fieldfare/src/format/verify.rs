@@ -241,7 +241,7 @@ fn write_receipt(dir: &ModelDir, tool: &str) -> Result<()> {
         receipt.source_repo_id = old.source_repo_id;
         receipt.source_revision = old.source_revision.or(receipt.source_revision);
     }
-    file::write_atomic(dir.root(), RECEIPT, &receipt.encode())
+    file::write_atomic(dir.root(), dir.path(), RECEIPT, &receipt.encode())
         .map_err(Error::io("write", dir.path().join(RECEIPT)))
 }
 

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use super::hub::{Hub, shown};
 use super::plan::Piece;
 use super::retry::{Fault, Patience};
-use super::transfer::{Dice, Event, fetch, sleep};
+use super::stream::{Dice, Event, fetch, sleep};
 use super::{Progress, Stage};
 use crate::format::safetensors::Header;
 use crate::{Error, Result};

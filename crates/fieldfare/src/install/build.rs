@@ -12,6 +12,7 @@ use crate::format::{
     CAP_LAYOUT, EXPERTS_DIR, ExpertLayout, FileEntry, LAYOUT, Layout, MANIFEST, Manifest, RECEIPT, Receipt,
     ResidentIndex, SIDECAR_DIR, hash,
 };
+use crate::sys::disk;
 use crate::sys::file::{self, Dir};
 use crate::{Error, Result};
 
@@ -62,6 +63,8 @@ pub(crate) struct Builder<'a> {
     dir: Dir,
     files: BTreeMap<String, FileEntry>,
     pub(crate) meter: Meter<'a>,
+    /// The time of day, for the receipt.
+    pub(crate) clock: fn() -> SystemTime,
 }
 
 impl<'a> Builder<'a> {
@@ -77,12 +80,17 @@ impl<'a> Builder<'a> {
         for folder in [EXPERTS_DIR, SIDECAR_DIR] {
             dir.create_dir(folder).map_err(Error::io("create", target.partial().join(folder)))?;
         }
-        Ok(Self { target, dir, files: BTreeMap::new(), meter })
+        Ok(Self { target, dir, files: BTreeMap::new(), meter, clock: SystemTime::now })
     }
 
-    /// A builder for a directory that exists already, with what is in it.
+    /// A builder for a directory that exists already, with what is in it; `done` of the bytes that progress counts to are done.
     #[cfg(feature = "install")]
-    pub(crate) fn resume(target: Target, work: u64, stage: Stage, listener: Listener<'a>) -> Result<Self> {
+    pub(crate) fn resume(
+        target: Target,
+        (done, work): (u64, u64),
+        stage: Stage,
+        listener: Listener<'a>,
+    ) -> Result<Self> {
         let dir = Dir::open(target.partial()).map_err(Error::io("open", target.partial()))?;
         for folder in [EXPERTS_DIR, SIDECAR_DIR] {
             match dir.create_dir(folder) {
@@ -93,8 +101,9 @@ impl<'a> Builder<'a> {
             }
         }
         let mut meter = Meter::new(listener, work);
-        meter.stage(stage)?;
-        Ok(Self { target, dir, files: BTreeMap::new(), meter })
+        meter.now = Progress { stage, done, total: work };
+        meter.tell()?;
+        Ok(Self { target, dir, files: BTreeMap::new(), meter, clock: SystemTime::now })
     }
 
     /// The unfinished directory.
@@ -225,12 +234,12 @@ impl<'a> Builder<'a> {
         self.sync_folders()?;
         let named = self.target.named.clone();
         let path = named.to_str().unwrap_or_default();
-        let mut receipt = Receipt::new(&manifest, &bytes, path, TOOL, SystemTime::now());
+        let mut receipt = Receipt::new(&manifest, &bytes, path, TOOL, (self.clock)());
         if let Some((repo, commit)) = origin {
             (receipt.source_repo_id, receipt.source_revision) = (Some(repo), Some(commit));
         }
         for (name, bytes) in [(MANIFEST, &bytes), (RECEIPT, &receipt.encode())] {
-            file::write_atomic(&self.dir, name, bytes)
+            file::write_atomic(&self.dir, self.target.partial(), name, bytes)
                 .map_err(Error::io("write", self.target.partial().join(name)))?;
         }
         let (replaced, remark) = self.target.promote()?;
@@ -258,10 +267,11 @@ impl<'a> Builder<'a> {
         folders.sort_by_key(|path| std::cmp::Reverse(path.len()));
         folders.dedup();
         for folder in folders {
-            let sync = self.dir.open_dir(folder).and_then(|dir| dir.sync());
-            sync.map_err(Error::io("sync", self.target.partial().join(folder)))?;
+            let full = self.target.partial().join(folder);
+            let sync = self.dir.open_dir(folder).and_then(|dir| disk::flush_names(&dir, &full));
+            sync.map_err(Error::io("sync", full))?;
         }
-        self.dir.sync().map_err(Error::io("sync", self.target.partial()))
+        disk::flush_names(&self.dir, self.target.partial()).map_err(Error::io("sync", self.target.partial()))
     }
 }
 

@@ -1,48 +1,118 @@
-//! Flushing and journaling, beside the work on the next unit: a unit's line is written when its data is on the disk.
+//! Flushing and journaling, beside the work on what comes next: a step's number is recorded when its data is on the disk.
+//!
+//! Steps are gathered for a while, then each file is flushed once. No more than a given number of bytes is written and not yet
+//! recorded: what a killed run has to fetch again is bounded by that, and by what is on its way.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::journal::Journal;
+use crate::sys::disk;
 use crate::{Error, Result};
 
-/// Units that may wait to be flushed. A killed run loses them, so it is few.
-const WAITING: usize = 1;
+/// Longest time that a step waits to be flushed.
+const LATEST: Duration = Duration::from_secs(2);
 
 /// What is to be recorded.
 pub(crate) enum Step {
-    /// A unit was written to `file`, which is `path`; `whole` if nothing more comes there.
-    Unit { file: File, path: PathBuf, whole: bool, number: usize, prefix: [u8; 32] },
+    /// A step of `bytes` bytes was written to `file`, the output of that number.
+    Done { number: usize, bytes: u64, output: usize, file: Arc<(File, PathBuf)> },
+    /// An output file is complete and has this hash.
+    File { output: usize, sha256: [u8; 32] },
     /// A shard was proven.
     Proven(usize),
-    /// Units from this one on are not done after all.
-    Back(usize),
+    /// Nothing: what was handed over is to be flushed at once, since somebody waits for room.
+    Now,
+    /// These steps of this output are not done after all.
+    Undo { output: usize, steps: std::ops::Range<usize> },
 }
 
 /// The thread that flushes.
 pub(crate) struct Committer {
-    send: Option<SyncSender<Step>>,
+    send: Option<Sender<Step>>,
     thread: Option<JoinHandle<Result<()>>>,
+    open: Arc<Open>,
+    most: u64,
+}
+
+/// Bytes that were written and are not recorded.
+#[derive(Default)]
+struct Open {
+    bytes: Mutex<u64>,
+    fewer: Condvar,
+}
+
+impl Open {
+    fn bytes(&self) -> MutexGuard<'_, u64> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if there is something, and no room beside it.
+    fn lacks(&self, bytes: u64, most: u64) -> bool {
+        let open = *self.bytes();
+        open > 0 && open.saturating_add(bytes) > most
+    }
+
+    /// Waits until there is room, unless nothing else is there.
+    fn add(&self, bytes: u64, most: u64) {
+        let mut open = self.bytes();
+        while *open > 0 && open.saturating_add(bytes) > most {
+            open = self.fewer.wait(open).unwrap_or_else(PoisonError::into_inner);
+        }
+        *open = open.saturating_add(bytes);
+    }
+
+    fn sub(&self, bytes: u64) {
+        let mut open = self.bytes();
+        *open = open.saturating_sub(bytes);
+        drop(open);
+        self.fewer.notify_all();
+    }
 }
 
 impl Committer {
-    /// Starts it; the journal is its own from here on.
-    pub(crate) fn start(journal: Journal) -> Result<Self> {
-        let (send, steps) = sync_channel(WAITING);
+    /// Starts it; the journal is its own from here on. At most `most` bytes, or one step, are written and not recorded.
+    pub(crate) fn start(journal: Journal, most: u64) -> Result<Self> {
+        let (send, steps) = channel();
+        let open = Arc::new(Open::default());
+        let (files, of) = (BTreeMap::new(), open.clone());
+        let batch =
+            Batch { journal, most: most / 2, steps: Vec::new(), bytes: 0, files, first: None, open: of };
         let thread = std::thread::Builder::new()
             .name("commit".into())
-            .spawn(move || commit(journal, &steps))
+            .spawn({
+                let open = open.clone();
+                move || {
+                    let ended = batch.run(&steps);
+                    // Nobody waits for what will not be flushed.
+                    drop(steps);
+                    open.sub(u64::MAX);
+                    ended
+                }
+            })
             .map_err(Error::io("start a thread for", "the journal"))?;
-        Ok(Self { send: Some(send), thread: Some(thread) })
+        Ok(Self { send: Some(send), thread: Some(thread), open, most })
     }
 
-    /// Hands a step over.
+    /// Hands a step over, when there is room for its bytes.
     ///
     /// # Errors
     /// What went wrong with an earlier one.
     pub(crate) fn push(&mut self, step: Step) -> Result<()> {
+        if let Step::Done { bytes, .. } = &step {
+            if self.open.lacks(*bytes, self.most)
+                && let Some(send) = &self.send
+            {
+                // If the thread has ended, that shows below.
+                let _ = send.send(Step::Now);
+            }
+            self.open.add(*bytes, self.most);
+        }
         match self.send.as_ref().map(|send| send.send(step)) {
             Some(Ok(())) => Ok(()),
             // It ended early, so it has something to say.
@@ -74,17 +144,60 @@ impl Drop for Committer {
     }
 }
 
-fn commit(mut journal: Journal, steps: &Receiver<Step>) -> Result<()> {
-    for step in steps {
-        match step {
-            Step::Unit { file, path, whole, number, prefix } => {
-                let synced = if whole { file.sync_all() } else { file.sync_data() };
-                synced.map_err(Error::io("sync", &path))?;
-                journal.unit(number, &prefix)?;
+/// Steps that wait to be flushed.
+struct Batch {
+    journal: Journal,
+    most: u64,
+    steps: Vec<usize>,
+    bytes: u64,
+    files: BTreeMap<usize, Arc<(File, PathBuf)>>,
+    /// When the oldest came.
+    first: Option<Instant>,
+    open: Arc<Open>,
+}
+
+impl Batch {
+    fn run(mut self, steps: &Receiver<Step>) -> Result<()> {
+        loop {
+            let wait = self.first.map_or(LATEST, |first| LATEST.saturating_sub(first.elapsed()));
+            match steps.recv_timeout(wait) {
+                Ok(Step::Done { number, bytes, output, file }) => {
+                    self.steps.push(number);
+                    self.bytes += bytes;
+                    self.files.insert(output, file);
+                    self.first.get_or_insert_with(Instant::now);
+                    if self.bytes >= self.most {
+                        self.flush()?;
+                    }
+                }
+                Ok(Step::File { output, sha256 }) => {
+                    self.flush()?;
+                    self.journal.file(output, &sha256)?;
+                }
+                Ok(Step::Proven(shard)) => {
+                    self.flush()?;
+                    self.journal.proven(shard)?;
+                }
+                Ok(Step::Undo { output, steps }) => {
+                    self.flush()?;
+                    self.journal.undo(output, &steps)?;
+                }
+                Ok(Step::Now) | Err(RecvTimeoutError::Timeout) => self.flush()?,
+                Err(RecvTimeoutError::Disconnected) => return self.flush(),
             }
-            Step::Proven(shard) => journal.proven(shard)?,
-            Step::Back(number) => journal.back_to(number)?,
         }
     }
-    Ok(())
+
+    fn flush(&mut self) -> Result<()> {
+        for file in std::mem::take(&mut self.files).into_values() {
+            disk::flush(&file.0, &file.1).map_err(Error::io("sync", &file.1))?;
+        }
+        let steps = std::mem::take(&mut self.steps);
+        self.first = None;
+        if !steps.is_empty() {
+            self.journal.done(steps)?;
+        }
+        self.open.sub(std::mem::take(&mut self.bytes));
+        Ok(())
+    }
 }

@@ -1,26 +1,33 @@
-//! What of an install is durably done: `NAME.install.journal` beside the target, one line for each unit, appended and
-//! flushed after the data that it speaks of.
+//! What of an install is durably done: `NAME.install.journal` beside the target, lines with the numbers of steps, appended and
+//! flushed after the data that they speak of.
 //!
 //! A line is eight hexadecimal digits of its SHA-256, a space, and its text. The first line binds the journal to a source, a
 //! plan and an unfinished directory. A last line that was cut short by a crash does not count; any other damage is refused.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::plan::Done;
 use crate::format::hash;
-use crate::sys::volume;
+use crate::sys::{disk, volume};
 use crate::{Error, Result};
 
-/// Most bytes of a journal: far more than any plan has units.
+/// Most bytes of a journal: far more than the lines of any plan.
 const CAP: u64 = 16 << 20;
-const MAGIC: &str = "fieldfare-install-1";
+const MAGIC: &str = "fieldfare-install-2";
+/// Largest number of a step: far more than any plan has.
+const MOST: usize = 1 << 20;
 
 /// An open journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
     file: File,
+    /// Where the next line goes.
+    at: u64,
 }
 
 /// What a journal says.
@@ -32,8 +39,10 @@ pub(crate) struct State {
     pub(crate) nonce: String,
     /// For people: the source.
     pub(crate) source: String,
-    /// SHA-256 of the output file up to the end of each unit that is done, in their order.
-    pub(crate) units: Vec<[u8; 32]>,
+    /// Numbers of the steps that are done.
+    pub(crate) done: Done,
+    /// SHA-256 of the output files that were complete and hashed, by number.
+    pub(crate) files: BTreeMap<usize, [u8; 32]>,
     /// Numbers of shards whose content was proven.
     pub(crate) proven: Vec<usize>,
 }
@@ -48,7 +57,7 @@ impl Journal {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
         let file = options.open(path).map_err(Error::io("create", path))?;
-        let mut journal = Self { path: path.to_path_buf(), file };
+        let mut journal = Self { path: path.to_path_buf(), file, at: 0 };
         let source: String = source.chars().filter(|c| !c.is_control()).collect();
         journal.append(&format!("{MAGIC} {binding} {nonce} {source}"))?;
         Ok(journal)
@@ -73,23 +82,33 @@ impl Journal {
         }
         let (state, good) = read(&bytes).map_err(|reason| damaged(path, &reason))?;
         let Some(state) = state else { return Ok(None) };
-        let mut journal = Self { path: path.to_path_buf(), file };
-        journal
-            .file
-            .set_len(good as u64)
-            .and_then(|()| journal.file.seek(SeekFrom::End(0)).map(drop))
-            .map_err(Error::io("write", path))?;
-        Ok(Some((journal, state)))
+        // A torn tail goes, so that what is appended is whole.
+        file.set_len(good as u64).map_err(Error::io("write", path))?;
+        Ok(Some((Self { path: path.to_path_buf(), file, at: good as u64 }, state)))
     }
 
-    /// Records, durably, that a unit is done.
-    pub(crate) fn unit(&mut self, number: usize, prefix: &[u8; 32]) -> Result<()> {
-        self.append(&format!("unit {number} {}", hash::hex(prefix)))
+    /// Records, durably, that these steps are done.
+    pub(crate) fn done(&mut self, mut steps: Vec<usize>) -> Result<()> {
+        steps.sort_unstable();
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for step in steps {
+            match runs.last_mut() {
+                Some(run) if step <= run.end => run.end = run.end.max(step + 1),
+                _ => runs.push(step..step + 1),
+            }
+        }
+        let words: Vec<String> = runs.iter().map(word).collect();
+        self.append(&format!("done {}", words.join(" ")))
     }
 
-    /// Records that units from `number` on are not done after all.
-    pub(crate) fn back_to(&mut self, number: usize) -> Result<()> {
-        self.append(&format!("back {number}"))
+    /// Records that an output file is complete and has this hash.
+    pub(crate) fn file(&mut self, output: usize, sha256: &[u8; 32]) -> Result<()> {
+        self.append(&format!("file {output} {}", hash::hex(sha256)))
+    }
+
+    /// Records that these steps, which are those of an output file, are not done after all.
+    pub(crate) fn undo(&mut self, output: usize, steps: &Range<usize>) -> Result<()> {
+        self.append(&format!("undo {output} {}", word(steps)))
     }
 
     /// Records that a shard's content was proven.
@@ -99,10 +118,11 @@ impl Journal {
 
     fn append(&mut self, text: &str) -> Result<()> {
         let line = format!("{} {text}\n", check(text));
-        self.file
-            .write_all(line.as_bytes())
-            .and_then(|()| self.file.sync_data())
-            .map_err(Error::io("write", &self.path))
+        disk::write(&self.file, &self.path, line.as_bytes(), self.at)
+            .and_then(|()| disk::flush(&self.file, &self.path))
+            .map_err(Error::io("write", &self.path))?;
+        self.at += line.len() as u64;
+        Ok(())
     }
 
     /// Deletes it.
@@ -159,20 +179,39 @@ fn first(text: &str) -> Result<State, String> {
 }
 
 fn next(state: &mut State, text: &str) -> Result<(), String> {
+    const STRANGE: &str = "has a line that does not belong there";
+    let number = |word: &str| word.parse::<usize>().ok().filter(|n| *n < MOST).ok_or(STRANGE);
+    let run = |word: &str| match word.split_once('-') {
+        None => number(word).map(|n| n..n + 1),
+        Some((first, last)) => Ok(number(first)?..number(last)? + 1),
+    };
     let words: Vec<&str> = text.split(' ').collect();
-    let number = words.get(1).and_then(|n| n.parse::<usize>().ok()).ok_or("has a line without a number")?;
     match words[..] {
-        ["unit", _, sha] if number == state.units.len() => {
-            state.units.push(hash::parse_hex(sha).ok_or("has a unit without a hash")?);
+        ["done", ref runs @ ..] if !runs.is_empty() => {
+            for word in runs {
+                state.done.extend(run(word)?);
+            }
         }
-        ["back", _] if number <= state.units.len() => {
-            state.units.truncate(number);
+        ["file", output, sha] => {
+            let sha = hash::parse_hex(sha).ok_or("has a file without a hash")?;
+            state.files.insert(number(output)?, sha);
+        }
+        ["undo", output, steps] => {
+            for step in run(steps)? {
+                state.done.remove(&step);
+            }
+            state.files.remove(&number(output)?);
             state.proven.clear();
         }
-        ["proven", _] => state.proven.push(number),
-        _ => return Err("has a line that does not belong there".into()),
+        ["proven", shard] => state.proven.push(number(shard)?),
+        _ => return Err(STRANGE.into()),
     }
     Ok(())
+}
+
+/// `first-last`, or one number.
+fn word(run: &Range<usize>) -> String {
+    if run.len() == 1 { run.start.to_string() } else { format!("{}-{}", run.start, run.end.max(1) - 1) }
 }
 
 #[cfg(test)]
@@ -184,18 +223,19 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("j");
         let mut journal = Journal::begin(&path, "b", "n", "a source").expect("begin");
-        for i in 0..3u8 {
-            journal.unit(usize::from(i), &[i; 32]).expect("append");
-        }
-        journal.back_to(2).expect("append");
-        journal.unit(2, &[7; 32]).expect("append");
+        journal.done(vec![3, 1, 0, 7, 4]).expect("append");
+        journal.file(2, &[9; 32]).expect("append");
+        journal.undo(2, &(3..5)).expect("append");
+        journal.done(vec![4]).expect("append");
+        journal.file(1, &[7; 32]).expect("append");
         journal.proven(1).expect("append");
         drop(journal);
         let bytes = std::fs::read(&path).expect("read");
         let (whole, good) = read(&bytes).expect("good");
         let whole = whole.expect("state");
         assert_eq!(good, bytes.len());
-        assert_eq!((whole.units.len(), whole.units[2], &whole.proven[..]), (3, [7; 32], &[1][..]));
+        assert_eq!((&whole.done, &whole.proven[..]), (&Done::from([0, 1, 4, 7]), &[1][..]));
+        assert_eq!(whole.files, BTreeMap::from([(1, [7; 32])]));
         assert_eq!(
             (whole.binding.as_str(), whole.nonce.as_str(), whole.source.as_str()),
             ("b", "n", "a source")

@@ -4,6 +4,9 @@
 //! ones, and so must shards and sidecars that come over a network; in a local directory another `config.json` or
 //! tokenizer may be meant and is a warning.
 
+#[cfg(feature = "install")]
+use crate::{Error, Result};
+
 /// A published checkpoint.
 pub(crate) struct Known {
     /// Repository id, also in manifests.
@@ -69,8 +72,49 @@ impl Known {
         self.shards.iter().find(|(name, ..)| *name == shard).map(|(_, size, hash, _)| (*size, *hash))
     }
 
+    /// A shard that a source offers must have the published length, and if the source links it by a hash, the published one.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if not.
+    #[cfg(feature = "install")]
+    pub(crate) fn check_shard(&self, shard: &str, found: u64, linked: Option<&str>) -> Result<()> {
+        let Some((size, sha256)) = self.shard(shard) else { return Ok(()) };
+        if found != size {
+            return Err(Error::damaged(shard, format!("has {found} bytes, the published one {size}")));
+        }
+        if linked.is_some_and(|linked| linked != sha256) {
+            return Err(Error::damaged(shard, "the source links it to other content than the published one"));
+        }
+        Ok(())
+    }
+
     /// The published hash of a sidecar, if the revision has it.
     pub(crate) fn sidecar(&self, name: &str) -> Option<&'static str> {
         self.sidecars.iter().find(|(known, _)| *known == name).map(|(_, hash)| *hash)
+    }
+}
+
+#[cfg(all(test, feature = "install"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_of_another_length_or_linked_to_other_content_is_refused() {
+        for known in &KNOWN {
+            for (name, size, sha256, _) in known.shards {
+                known.check_shard(name, *size, Some(sha256)).expect("the published one");
+                known.check_shard(name, *size, None).expect("nothing else is said of it");
+                let other = "0".repeat(64);
+                for (size, linked) in [
+                    (*size - 1, Some(*sha256)),
+                    (*size + 1, None),
+                    (*size, Some(other.as_str())),
+                    (*size, Some("")),
+                ] {
+                    let error = known.check_shard(name, size, linked).expect_err("another one").to_string();
+                    assert!(error.starts_with(name) && error.contains("published"), "{error}");
+                }
+            }
+        }
     }
 }

@@ -6,10 +6,13 @@
 //! build     the files of the new directory, hashed as they are written  target    lock, NAME.partial, promotion
 //!
 //! fetch     an install over a network from its first question to its receipt; a killed one goes on where it was
-//! hub       addresses, tokens, what a reply must be                     ask       the questions before the payload
-//! plan      which runs of the source go where (pure)                    transfer  requests in flight, bounded memory
-//! retry     what is tried again, and when (pure)                        journal   what is durably done
-//! commit    flushes, then journals, beside the work                     proof     the source's hashes, of what was written
+//! job       what is asked and checked before the payload                run       what is done with what arrives
+//! remote    addresses: what is allowed, what is shown                   hub       requests, tokens, what a reply must be
+//! ask       the questions, with patience                                plan      which runs of the source go where (pure)
+//! transfer  requests in flight, bounded memory                          stream    one run of the source, whatever breaks
+//! retry     what is tried again, and when (pure)                        tiles     what arrived into the layout
+//! commit    flushes, then journals, beside the work                     journal   what is durably done
+//! digest    hashes of finished files, beside the work                   proof     the source's hashes, of what was written
 //! known     checkpoints known by hash (data)
 //! ```
 //!
@@ -29,9 +32,13 @@ mod commit;
 mod config;
 mod convert;
 #[cfg(feature = "install")]
+mod digest;
+#[cfg(feature = "install")]
 mod fetch;
 #[cfg(feature = "install")]
 pub mod hub;
+#[cfg(feature = "install")]
+mod job;
 #[cfg(feature = "install")]
 mod journal;
 mod known;
@@ -40,14 +47,22 @@ mod matrix;
 mod plan;
 #[cfg(feature = "install")]
 mod proof;
+#[cfg(feature = "install")]
+mod remote;
 mod remove;
 mod repack;
 #[cfg(feature = "install")]
 pub mod retry;
+#[cfg(feature = "install")]
+mod run;
 mod schema;
 mod sink;
 mod source;
+#[cfg(feature = "install")]
+mod stream;
 mod target;
+#[cfg(feature = "install")]
+mod tiles;
 #[cfg(feature = "install")]
 mod transfer;
 
@@ -173,3 +188,6 @@ pub mod fuzzing {
         super::source::weight_map(bytes)
     }
 }
+
+#[cfg(all(test, unix, feature = "install"))]
+mod tests;

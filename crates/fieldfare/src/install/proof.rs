@@ -20,7 +20,7 @@ use super::repack::{Geometry, shape_of};
 use super::retry::Patience;
 use super::schema::{ROLES, expert_module};
 use super::source::Checkpoint;
-use super::transfer::{Dice, Event, fetch};
+use super::stream::{Dice, Event, fetch};
 use super::{Proof, Stage};
 use crate::format::safetensors::TensorInfo;
 use crate::format::{DType, EXPERTS_DIR, IndexEntry, WEIGHTS, hash};

@@ -68,10 +68,45 @@ impl Patience {
     }
 }
 
-/// `Retry-After` in seconds; a date, or anything else, counts as not said: the ordinary wait is used then, whatever
-/// the clocks say.
-pub(crate) fn retry_after(value: Option<&str>) -> Option<Duration> {
-    value?.trim().parse::<u32>().ok().map(|seconds| Duration::from_secs(u64::from(seconds)))
+/// `Retry-After` in seconds, or as a date. A date is held against the server's own `Date` of the same reply, never against the
+/// clock of this machine, which may be wrong and may jump. Anything else counts as not said, and the ordinary wait is used.
+pub(crate) fn retry_after(value: Option<&str>, date: Option<&str>) -> Option<Duration> {
+    let value = value?.trim();
+    if let Ok(seconds) = value.parse::<u32>() {
+        return Some(Duration::from_secs(u64::from(seconds)));
+    }
+    Some(Duration::from_secs(http_date(value)?.saturating_sub(http_date(date?)?)))
+}
+
+/// Seconds since 1970 of a date in one of the three forms that HTTP knows.
+fn http_date(text: &str) -> Option<u64> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let words: Vec<&str> = text.split([' ', ',', '-']).filter(|word| !word.is_empty()).collect();
+    let month = MONTHS.iter().position(|name| words.contains(name))? as u64 + 1;
+    // All three have the day before the year.
+    let mut numbers = words.iter().filter_map(|word| word.parse::<u64>().ok());
+    let (day, year) = (numbers.next()?, numbers.next()?);
+    let year = match year {
+        0..70 => 2000 + year,
+        70..100 => 1900 + year,
+        1970..10_000 => year,
+        _ => return None,
+    };
+    let mut time = words.iter().find(|word| word.contains(':'))?.split(':').map(str::parse::<u64>);
+    let (Some(Ok(hours)), Some(Ok(minutes)), Some(Ok(seconds)), None) =
+        (time.next(), time.next(), time.next(), time.next())
+    else {
+        return None;
+    };
+    if !(1..=31).contains(&day) || hours > 23 || minutes > 59 || seconds > 60 {
+        return None;
+    }
+    // Years that begin in March, so that the odd day is at the end.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1;
+    // 719,468 days from 1 March of the year 0 to 1970.
+    Some(days.checked_sub(719_468)? * 86_400 + hours * 3600 + minutes * 60 + seconds)
 }
 
 #[cfg(test)]
@@ -87,8 +122,35 @@ mod tests {
         assert_eq!(at(3, 0), Some(Duration::from_secs(2)));
         assert_eq!(at(11, 0), Some(Duration::from_secs(30)));
         assert_eq!(at(12, 0), None);
-        assert_eq!(patience.wait(1, retry_after(Some("7")), 9), Some(Duration::from_secs(7)));
-        assert_eq!(patience.wait(1, retry_after(Some("3601")), 9), None);
-        assert_eq!(retry_after(Some("Wed, 21 Oct 2015 07:28:00 GMT")), None);
+        assert_eq!(patience.wait(1, retry_after(Some("7"), None), 9), Some(Duration::from_secs(7)));
+        assert_eq!(patience.wait(1, retry_after(Some("3601"), None), 9), None);
+    }
+
+    #[test]
+    fn dates_are_held_against_the_servers_own_clock() {
+        let at = Some("Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(http_date("Sunday, 06-Nov-94 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(http_date("Sun Nov  6 08:49:37 1994"), Some(784_111_777));
+        assert_eq!(http_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        assert_eq!(http_date("Thu, 29 Feb 2024 12:00:00 GMT"), Some(1_709_208_000));
+        let after = |value: &str| retry_after(Some(value), at);
+        assert_eq!(after("Sun, 06 Nov 1994 08:50:07 GMT"), Some(Duration::from_secs(30)));
+        // In the past: at once, as far as the server goes.
+        assert_eq!(after("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
+        // Without the server's date nobody knows how long that is.
+        assert_eq!(retry_after(Some("Wed, 21 Oct 2015 07:28:00 GMT"), None), None);
+        for wrong in [
+            "",
+            "soon",
+            "-1",
+            "06 Nov",
+            "06 Nov 1994",
+            "99 Nov 1994 08:49:37",
+            "06 Nov 1994 8",
+            "06 Nov 1994 25:00:00",
+        ] {
+            assert_eq!(after(wrong), None, "{wrong}");
+        }
     }
 }

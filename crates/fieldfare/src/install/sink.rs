@@ -2,12 +2,11 @@
 //! end.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
-use crate::sys::volume;
+use crate::sys::disk;
 use crate::{Error, Result};
 
 /// Bytes of the write buffer, and of the buffer of a plain copy.
@@ -25,31 +24,8 @@ pub(crate) struct Sink {
 impl Sink {
     /// Starts the new and empty `file`, whose name is `path`, and reserves `len` bytes for it.
     pub(crate) fn new(file: File, path: PathBuf, len: u64) -> Result<Self> {
-        volume::reserve(&file, len).map_err(Error::io("reserve space for", &path))?;
+        disk::reserve(&file, &path, len).map_err(Error::io("reserve space for", &path))?;
         Ok(Self { path, file, hash: Sha256::new(), buffer: Vec::with_capacity(CHUNK), flushed: 0 })
-    }
-
-    /// Continues `file`, of whose first `at` bytes `hash` is the state. `len` is its final length.
-    #[cfg(feature = "install")]
-    pub(crate) fn resume(mut file: File, path: PathBuf, len: u64, hash: Sha256, at: u64) -> Result<Self> {
-        use std::io::{Seek, SeekFrom};
-        volume::reserve(&file, len).map_err(Error::io("reserve space for", &path))?;
-        file.seek(SeekFrom::Start(at)).map_err(Error::io("write", &path))?;
-        Ok(Self { path, file, hash, buffer: Vec::with_capacity(CHUNK), flushed: at })
-    }
-
-    /// Hands everything written so far to the system: the file, to be flushed by somebody else, and the hash so far.
-    #[cfg(feature = "install")]
-    pub(crate) fn hand_over(&mut self) -> Result<(File, [u8; 32])> {
-        self.flush()?;
-        let file = self.file.try_clone().map_err(Error::io("write", &self.path))?;
-        Ok((file, self.hash.clone().finalize().into()))
-    }
-
-    /// Name of the file.
-    #[cfg(feature = "install")]
-    pub(crate) fn path(&self) -> &std::path::Path {
-        &self.path
     }
 
     /// Bytes written so far.
@@ -84,7 +60,8 @@ impl Sink {
 
     fn flush(&mut self) -> Result<()> {
         self.hash.update(&self.buffer);
-        self.file.write_all(&self.buffer).map_err(Error::io("write", &self.path))?;
+        disk::write(&self.file, &self.path, &self.buffer, self.flushed)
+            .map_err(Error::io("write", &self.path))?;
         self.flushed += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
@@ -94,7 +71,7 @@ impl Sink {
     pub(crate) fn finish(mut self) -> Result<(u64, [u8; 32])> {
         self.flush()?;
         self.file.set_len(self.flushed).map_err(Error::io("write", &self.path))?;
-        self.file.sync_all().map_err(Error::io("sync", &self.path))?;
+        disk::flush_all(&self.file, &self.path).map_err(Error::io("sync", &self.path))?;
         Ok((self.flushed, self.hash.finalize().into()))
     }
 }

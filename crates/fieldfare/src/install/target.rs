@@ -13,6 +13,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
 
 use super::remove;
+use crate::sys::disk;
 use crate::sys::file::{self, Dir};
 use crate::sys::volume;
 use crate::{Error, Result};
@@ -113,7 +114,7 @@ impl Target {
     /// Refuses, before the first byte, when fewer than `need` bytes are free. What a leftover of ours holds counts as
     /// free; the model that is about to be replaced does not, since it stays until the end.
     pub(crate) fn check_space(&self, need: u64) -> Result<()> {
-        match file::free_space(&self.parent) {
+        match disk::free(&self.parent) {
             Ok(have) if have < need => Err(Error::OutOfSpace { path: self.parent.clone(), need, have }),
             // Where nobody can tell, reserving the files will.
             Err(e) if e.kind() != ErrorKind::Unsupported => {
@@ -155,7 +156,11 @@ impl Target {
         self.begun = true;
         let marker = self.partial.join(MARKER);
         let text = format!("An unfinished install by fieldfare, process {}.\n{nonce}\n", std::process::id());
-        fs::write(&marker, text).map_err(Error::io("write", &marker))?;
+        // Flushed: without its word the journal would speak of another directory, and everything be fetched again.
+        let file = File::create_new(&marker).map_err(Error::io("create", &marker))?;
+        disk::write(&file, &marker, text.as_bytes(), 0)
+            .and_then(|()| disk::flush(&file, &marker))
+            .map_err(Error::io("write", &marker))?;
         sync_dir(&self.partial)?;
         sync_dir(&self.parent)?;
         self.note(WORKING)
@@ -208,7 +213,7 @@ impl Target {
     /// Bytes free where the model goes.
     #[cfg(feature = "install")]
     pub(crate) fn free(&self) -> Option<u64> {
-        file::free_space(&self.parent).ok()
+        disk::free(&self.parent).ok()
     }
 
     /// Says what is at `NAME.partial`; an error if it is not ours.
@@ -249,7 +254,7 @@ impl Target {
         lock.set_len(0)
             .and_then(|()| lock.seek(SeekFrom::Start(0)))
             .and_then(|_| lock.write_all(format!("{}\n{state}\n", std::process::id()).as_bytes()))
-            .and_then(|()| lock.sync_data())
+            .and_then(|()| disk::flush(&self.lock, &self.lock_path))
             .map_err(Error::io("write", &self.lock_path))
     }
 
@@ -318,7 +323,7 @@ impl Drop for Target {
 }
 
 fn sync_dir(path: &Path) -> Result<()> {
-    Dir::open(path).and_then(|dir| dir.sync()).map_err(Error::io("sync", path))
+    Dir::open(path).and_then(|dir| disk::flush_names(&dir, path)).map_err(Error::io("sync", path))
 }
 
 /// Opens and locks the lock file.

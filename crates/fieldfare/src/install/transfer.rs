@@ -1,29 +1,25 @@
-//! Several requests in flight: workers that fetch runs of the source into memory, and the order in which units come out.
+//! Several requests in flight: workers that fetch units and strips of a plan, and the order in which they are asked for.
 //!
-//! Memory is bounded by what is admitted: a unit is asked for only when it fits beside those that are being fetched or
-//! written. A broken request continues at the next missing byte.
+//! Memory is bounded by what is admitted. A unit, or scales and biases of a strip, is asked for only when it fits beside
+//! what is held; of the experts that are streamed only a fixed number of buffers exists.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::Read;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use super::hub::{Hub, shown};
-use super::plan::{FetchPlan, Piece};
-use super::retry::{Fault, Patience};
+use super::hub::Hub;
+use super::plan::{Done, FetchPlan, Piece};
+use super::retry::Patience;
+use super::stream::{Dice, Event, Stream, TICK, buffer, fetch};
 use crate::sys::buffer::Buffer;
 use crate::{Error, Result};
 
-/// Source bytes in memory at a time, unless one unit has more.
+/// Source bytes in memory at a time, unless one group has more.
 pub(crate) const BUDGET: u64 = 82 << 20;
 /// Good requests after which one more is allowed at a time again.
 const RECOVER: usize = 16;
-/// Most bytes of one read.
-const STEP: usize = 256 << 10;
-/// How often the caller hears of progress and can stop the work.
-const TICK: Duration = Duration::from_millis(100);
 
 /// What workers and their master share.
 struct Shared {
@@ -40,6 +36,14 @@ struct Shared {
     /// Requests that went well since the number was last changed.
     good: AtomicUsize,
     most: usize,
+    /// Buffers for experts that may be taken, and those that were given back.
+    buffers: Mutex<Buffers>,
+    given_back: Condvar,
+}
+
+struct Buffers {
+    left: usize,
+    free: Vec<Buffer>,
 }
 
 impl Shared {
@@ -67,22 +71,71 @@ impl Shared {
             self.allowed.store((now + 1).min(self.most), Ordering::Relaxed);
         }
     }
+
+    /// A buffer of `len` bytes, when there is one.
+    fn take(&self, len: u64) -> Result<Buffer> {
+        let mut buffers = lock(&self.buffers);
+        while buffers.left == 0 {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Cancelled);
+            }
+            buffers = self.given_back.wait_timeout(buffers, TICK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        buffers.left -= 1;
+        // Down projections may be of another size than the others.
+        match buffers.free.iter().position(|free| free.len() as u64 == len) {
+            Some(at) => Ok(buffers.free.swap_remove(at)),
+            None => {
+                buffers.free.pop();
+                buffer(len)
+            }
+        }
+    }
+
+    /// One request after the other, until there is nothing left of the job.
+    fn work(&self, job: Job, dice: &mut Dice, send: &Sender<Result<Arrived>>) -> Result<()> {
+        let mut event = |e: Event| self.event(&e);
+        match job {
+            Job::Whole { group, slot, request } => {
+                let bytes = fetch(&self.hub, &self.patience, &request, dice, &mut event)?;
+                // Whoever no longer listens has stopped.
+                let _ = send.send(Ok(Arrived::Whole(group, slot, bytes)));
+            }
+            Job::Range { strip, experts, request } => {
+                let count = experts.end - experts.start;
+                let mut stream = Stream::new(&self.hub, &self.patience, request);
+                for expert in experts {
+                    let mut bytes = self.take(request.len / count)?;
+                    stream.fill(&mut bytes, dice, &mut event)?;
+                    let _ = send.send(Ok(Arrived::Part(strip, expert, bytes)));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-struct Job {
-    unit: usize,
-    slot: usize,
-    request: Piece,
+/// A request.
+enum Job {
+    Whole { group: usize, slot: usize, request: Piece },
+    Range { strip: usize, experts: Range<u64>, request: Piece },
 }
 
-/// The bytes of a unit.
+enum Arrived {
+    /// A request of a group, by its slot.
+    Whole(usize, usize, Buffer),
+    /// An expert of a strip.
+    Part(usize, u64, Buffer),
+}
+
+/// What was fetched as a whole.
 pub(crate) struct Fetched {
     requests: Vec<Piece>,
     buffers: Vec<Option<Buffer>>,
 }
 
 impl Fetched {
-    /// The bytes of one of the unit's pieces.
+    /// The bytes of one of its pieces.
     pub(crate) fn get(&self, piece: &Piece) -> Result<&[u8]> {
         let at = self.requests.partition_point(|r| (r.file, r.offset) <= (piece.file, piece.offset));
         let found = at.checked_sub(1).and_then(|i| {
@@ -94,37 +147,44 @@ impl Fetched {
 }
 
 struct Pending {
-    requests: Vec<Piece>,
-    buffers: Vec<Option<Buffer>>,
+    fetched: Fetched,
     left: usize,
 }
 
-type Done = (usize, usize, Result<Buffer>);
+/// Something that arrived.
+pub(crate) enum Got {
+    /// All of a group that is fetched as a whole.
+    Whole(usize, Fetched),
+    /// The weights of an expert of a strip.
+    Part(usize, u64, Buffer),
+}
 
-/// Fetches the units of a plan, in order.
+/// Fetches the groups of a plan.
 pub(crate) struct Transfer {
     shared: Arc<Shared>,
-    done: Receiver<Done>,
+    arrived: Receiver<Result<Arrived>>,
     pending: HashMap<usize, Pending>,
-    /// The next unit to ask for, and the next to hand out.
+    /// The next group to ask for.
     admitted: usize,
-    next: usize,
-    in_memory: u64,
+    /// Bytes held for each group that was admitted and not let go.
+    held: HashMap<usize, u64>,
     memory: u64,
-    /// Source bytes of the unit last handed out.
-    out: u64,
 }
 
 impl Transfer {
-    /// Starts `connections` workers for the units from `first` on; `memory` bounds the bytes held.
+    /// Starts `connections` workers; `memory` bounds the bytes held.
     pub(crate) fn start(
         hub: Arc<Hub>,
         patience: Patience,
         connections: usize,
         memory: u64,
-        first: usize,
+        plan: &FetchPlan,
     ) -> Result<Self> {
-        let (send, done) = mpsc::channel();
+        let (send, arrived) = mpsc::channel();
+        let part = plan.strips.iter().map(|strip| strip.weights.len / plan.experts.max(1)).max().unwrap_or(0);
+        // Two for each connection, one being filled and one being written, if a third of the memory has room for them.
+        let buffers = usize::try_from(memory / 3 / part.max(1)).unwrap_or(usize::MAX);
+        let buffers = buffers.clamp(1, 2 * connections);
         let shared = Arc::new(Shared {
             hub,
             patience,
@@ -136,6 +196,8 @@ impl Transfer {
             busy: AtomicUsize::new(0),
             good: AtomicUsize::new(0),
             most: connections,
+            buffers: Mutex::new(Buffers { left: buffers, free: Vec::new() }),
+            given_back: Condvar::new(),
         });
         for number in 0..connections {
             let (shared, send) = (shared.clone(), send.clone());
@@ -143,19 +205,12 @@ impl Transfer {
             // Not joined: one that waits for a dead connection must not keep the caller from leaving.
             std::thread::Builder::new()
                 .name(format!("fetch {number}"))
-                .spawn(move || work(&shared, &send, seed))
+                .spawn(move || serve(&shared, &send, seed))
                 .map_err(Error::io("start a thread for", "the transfer"))?;
         }
-        Ok(Self {
-            shared,
-            done,
-            pending: HashMap::new(),
-            admitted: first,
-            next: first,
-            in_memory: 0,
-            memory,
-            out: 0,
-        })
+        let memory = memory.saturating_sub(part.saturating_mul(buffers as u64));
+        let (pending, held) = (HashMap::new(), HashMap::new());
+        Ok(Self { shared, arrived, pending, admitted: 0, held, memory })
     }
 
     /// Bytes received so far.
@@ -163,32 +218,32 @@ impl Transfer {
         self.shared.received.load(Ordering::Relaxed)
     }
 
-    /// The bytes of the next unit. Those handed out before are gone by now. `tick` is called several times a second and may
-    /// stop the work.
+    /// What arrives next. `tick` is called several times a second and may stop the work.
     pub(crate) fn next(
         &mut self,
         plan: &FetchPlan,
+        done: &Done,
         tick: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<Fetched> {
-        self.in_memory -= std::mem::take(&mut self.out);
-        self.admit(plan);
+    ) -> Result<Got> {
+        self.admit(plan, done);
         loop {
             tick(self.received())?;
-            if self.pending.get(&self.next).is_some_and(|unit| unit.left == 0)
-                && let Some(unit) = self.pending.remove(&self.next)
+            // What has no request is there at once.
+            if let Some(group) = self.pending.iter().find(|(_, p)| p.left == 0).map(|(group, _)| *group)
+                && let Some(pending) = self.pending.remove(&group)
             {
-                self.out = unit.requests.iter().map(|r| r.len).sum();
-                self.next += 1;
-                return Ok(Fetched { requests: unit.requests, buffers: unit.buffers });
+                return Ok(Got::Whole(group, pending.fetched));
             }
-            match self.done.recv_timeout(TICK) {
-                Ok((unit, slot, bytes)) => {
-                    let bytes = bytes?;
-                    if let Some(unit) = self.pending.get_mut(&unit) {
-                        unit.buffers[slot] = Some(bytes);
-                        unit.left -= 1;
+            match self.arrived.recv_timeout(TICK) {
+                Ok(arrived) => match arrived? {
+                    Arrived::Part(strip, expert, bytes) => return Ok(Got::Part(strip, expert, bytes)),
+                    Arrived::Whole(group, slot, bytes) => {
+                        if let Some(pending) = self.pending.get_mut(&group) {
+                            pending.fetched.buffers[slot] = Some(bytes);
+                            pending.left -= 1;
+                        }
                     }
-                }
+                },
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     return Err(Error::Unsupported("the transfer's threads ended".into()));
@@ -197,24 +252,50 @@ impl Transfer {
         }
     }
 
-    /// Asks for as many units as fit.
-    fn admit(&mut self, plan: &FetchPlan) {
-        while let Some(unit) = plan.units.get(self.admitted) {
-            if self.in_memory > 0 && self.in_memory + unit.fetch > self.memory {
+    /// The bytes that were fetched as a whole for a group are gone.
+    pub(crate) fn let_go(&mut self, group: usize) {
+        self.held.remove(&group);
+    }
+
+    /// An expert's buffer may be used again.
+    pub(crate) fn give_back(&self, bytes: Buffer) {
+        let mut buffers = lock(&self.shared.buffers);
+        buffers.left += 1;
+        buffers.free.push(bytes);
+        self.shared.given_back.notify_one();
+    }
+
+    /// Asks for as many groups as fit, in their order.
+    fn admit(&mut self, plan: &FetchPlan, done: &Done) {
+        while self.admitted < plan.groups() {
+            let group = self.admitted;
+            if plan.left(group, done) == 0 {
+                self.admitted += 1;
+                continue;
+            }
+            let work = plan.work(group, done);
+            let need: u64 = work.whole.iter().map(|r| r.len).sum();
+            if !self.held.is_empty() && self.held.values().sum::<u64>() + need > self.memory {
                 break;
             }
-            let requests = unit.requests();
-            self.in_memory += requests.iter().map(|r| r.len).sum::<u64>();
+            self.held.insert(group, need);
+            let buffers = work.whole.iter().map(|_| None).collect();
             let mut queue = lock(&self.shared.queue);
-            queue.extend(requests.iter().enumerate().map(|(slot, request)| Job {
-                unit: self.admitted,
+            queue.extend(work.whole.iter().enumerate().map(|(slot, request)| Job::Whole {
+                group,
                 slot,
                 request: *request,
             }));
+            let strip = group.saturating_sub(plan.units.len());
+            queue.extend(work.ranges.into_iter().map(|(experts, request)| Job::Range {
+                strip,
+                experts,
+                request,
+            }));
             drop(queue);
             self.shared.wake.notify_all();
-            let buffers = requests.iter().map(|_| None).collect();
-            self.pending.insert(self.admitted, Pending { left: requests.len(), requests, buffers });
+            let left = work.whole.len();
+            self.pending.insert(group, Pending { fetched: Fetched { requests: work.whole, buffers }, left });
             self.admitted += 1;
         }
     }
@@ -224,10 +305,11 @@ impl Drop for Transfer {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.wake.notify_all();
+        self.shared.given_back.notify_all();
     }
 }
 
-fn work(shared: &Shared, send: &Sender<Done>, seed: u32) {
+fn serve(shared: &Shared, send: &Sender<Result<Arrived>>, seed: u32) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9) ^ std::process::id());
     loop {
         let mut queue = lock(&shared.queue);
@@ -244,133 +326,68 @@ fn work(shared: &Shared, send: &Sender<Done>, seed: u32) {
             queue = shared.wake.wait_timeout(queue, TICK).unwrap_or_else(PoisonError::into_inner).0;
         };
         drop(queue);
-        let bytes = fetch(&shared.hub, &shared.patience, &job.request, &mut dice, &mut |e| shared.event(&e));
-        if bytes.is_ok() {
-            shared.went_well();
-        }
+        let ended = shared.work(job, &mut dice, send);
         shared.busy.fetch_sub(1, Ordering::Relaxed);
         shared.wake.notify_one();
-        if send.send((job.unit, job.slot, bytes)).is_err() {
-            return;
-        }
-    }
-}
-
-/// What happens during a fetch; the listener says whether to stop.
-pub(crate) enum Event {
-    /// So many came.
-    Bytes(u64),
-    /// A server asked to be left alone for a while.
-    TooMany,
-    /// Nothing happens.
-    Waiting,
-}
-
-/// A small generator for jitter; its quality does not matter.
-pub(crate) struct Dice(pub(crate) u32);
-
-impl Dice {
-    fn roll(&mut self) -> u32 {
-        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        self.0
-    }
-}
-
-/// Fetches a run, with as many tries as it takes.
-pub(crate) fn fetch(
-    hub: &Hub,
-    patience: &Patience,
-    request: &Piece,
-    dice: &mut Dice,
-    stop: &mut dyn FnMut(Event) -> bool,
-) -> Result<Buffer> {
-    let len = usize::try_from(request.len)
-        .map_err(|_| Error::Unsupported(format!("a request of {} bytes", request.len)))?;
-    let mut bytes = Buffer::new(len).map_err(Error::io("take memory for", "a request"))?;
-    let mut have = 0;
-    let (mut failed, mut expired) = (0, 0);
-    while have < len {
-        let before = have;
-        let fault = match attempt(hub, request, &mut bytes, &mut have, stop) {
-            Ok(()) => break,
-            Err(fault) => fault,
-        };
-        if have > before {
-            (failed, expired) = (0, 0);
-        }
-        let (reason, after) = match fault {
-            Fault::Fatal(error) => return Err(error),
-            // A new address is asked for at once, the first times.
-            Fault::Expired { .. } if expired < 3 => {
-                expired += 1;
-                continue;
+        match ended {
+            Ok(()) => shared.went_well(),
+            Err(error) => {
+                if send.send(Err(error)).is_err() {
+                    return;
+                }
             }
-            Fault::Expired { reason } => (reason, None),
-            Fault::Again { reason, after } => (reason, after),
-        };
-        failed += 1;
-        if after.is_some() {
-            stop(Event::TooMany);
-        }
-        let name = &hub.file(request.file).name;
-        let wait = patience.wait(failed, after, dice.roll()).ok_or_else(|| {
-            let tries = format!("{name}: given up after {failed} tries: {reason}");
-            Error::Network { url: shown(&hub.source()), reason: tries }
-        })?;
-        sleep(wait, stop)?;
-    }
-    Ok(bytes)
-}
-
-/// Waits, and hears a wish to stop.
-pub(crate) fn sleep(mut wait: Duration, stop: &mut dyn FnMut(Event) -> bool) -> Result<()> {
-    while !wait.is_zero() {
-        if stop(Event::Waiting) {
-            return Err(Error::Cancelled);
-        }
-        let nap = wait.min(TICK);
-        std::thread::sleep(nap);
-        wait -= nap;
-    }
-    Ok(())
-}
-
-/// One request for what is missing. What came before a failure is kept; `have` counts it.
-fn attempt(
-    hub: &Hub,
-    request: &Piece,
-    bytes: &mut [u8],
-    have: &mut usize,
-    stop: &mut dyn FnMut(Event) -> bool,
-) -> Result<(), Fault> {
-    let first = *have;
-    let mut reader = hub.open(request.file, request.offset + first as u64, request.len - first as u64)?;
-    let name = || hub.file(request.file).name.clone();
-    while *have < bytes.len() {
-        if stop(Event::Waiting) {
-            return Err(Error::Cancelled.into());
-        }
-        let end = bytes.len().min(*have + STEP);
-        match reader.read(&mut bytes[*have..end]) {
-            Ok(0) => return Err(Fault::again(format!("{}: the connection ended early", name()))),
-            Ok(n) => {
-                *have += n;
-                stop(Event::Bytes(n as u64));
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Fault::again(format!("{}: {e}", name()))),
-        }
-    }
-    // The end must be the end; reading it also lets the connection be used again.
-    match reader.read(&mut [0]) {
-        Ok(0) | Err(_) => Ok(()),
-        Ok(_) => {
-            *have = first;
-            Err(Fault::again(format!("{}: more bytes than asked for", name())))
         }
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::install::hub::Remote;
+
+    #[test]
+    fn fewer_requests_after_a_server_complained_and_more_again_with_time() {
+        let remote = Remote::Base { url: "http://127.0.0.1:9".into() };
+        let hub = Hub::new(remote, None, &Patience::default()).expect("an address");
+        let plan = FetchPlan::default();
+        let transfer = Transfer::start(Arc::new(hub), Patience::default(), 8, BUDGET, &plan).expect("start");
+        let shared = &transfer.shared;
+        let allowed = || shared.allowed.load(Ordering::Relaxed);
+        assert_eq!(allowed(), 8);
+        for want in [4, 2, 1, 1] {
+            assert!(!shared.event(&Event::TooMany));
+            assert_eq!(allowed(), want);
+        }
+        for want in 2..=8 {
+            (0..RECOVER).for_each(|_| shared.went_well());
+            assert_eq!(allowed(), want);
+        }
+        (0..RECOVER).for_each(|_| shared.went_well());
+        assert_eq!(allowed(), 8, "never more than asked for");
+    }
+
+    #[test]
+    fn buffers_are_counted() {
+        let remote = Remote::Base { url: "http://127.0.0.1:9".into() };
+        let hub = Hub::new(remote, None, &Patience::default()).expect("an address");
+        let weights = Piece { file: 0, offset: 0, len: 4 * 1000 };
+        let sides = [Piece { file: 0, offset: 4000, len: 400 }, Piece { file: 0, offset: 4400, len: 400 }];
+        let strip = super::super::plan::Strip { output: 0, role: 0, weights, sides };
+        let plan = FetchPlan { strips: vec![strip], experts: 4, range: 4000, ..FetchPlan::default() };
+        let hub = Arc::new(hub);
+        // A third of the memory, two for each connection, and one at least.
+        for (memory, connections, want) in [(1, 4, 1), (6000, 4, 2), (1 << 30, 4, 8), (1 << 30, 1, 2)] {
+            let transfer =
+                Transfer::start(hub.clone(), Patience::default(), connections, memory, &plan).expect("start");
+            assert_eq!(lock(&transfer.shared.buffers).left, want, "{memory} {connections}");
+            let bytes = transfer.shared.take(1000).expect("one");
+            assert_eq!((bytes.len(), lock(&transfer.shared.buffers).left), (1000, want - 1));
+            transfer.give_back(bytes);
+            assert_eq!(transfer.shared.take(500).expect("of another length").len(), 500);
+        }
+    }
 }

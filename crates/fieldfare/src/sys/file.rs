@@ -9,6 +9,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use super::disk;
+
 mod direct;
 pub use direct::ReadFile;
 
@@ -70,20 +72,21 @@ pub fn write_all_at(file: &File, mut buf: &[u8], mut offset: u64) -> io::Result<
     Ok(())
 }
 
-/// Replaces `dir/name` by `bytes` so that a crash leaves the old or the new file: a temporary beside it, flushed,
+/// Replaces `dir/name`, where `dir` is at `path`, by `bytes` so that a crash leaves the old or the new file: a temporary beside it, flushed,
 /// renamed over the name (a symbolic link there is replaced, not followed), then the directory flushed.
-pub fn write_atomic(dir: &Dir, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub fn write_atomic(dir: &Dir, path: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = format!(".{name}.{}.tmp", std::process::id());
+    let full = path.join(&temporary);
     let _ = dir.remove_file(&temporary); // left by a killed process of the same id
     let written = dir.create_file(&temporary).and_then(|file| {
-        write_all_at(&file, bytes, 0)?;
-        file.sync_all()
+        disk::write(&file, &full, bytes, 0)?;
+        disk::flush_all(&file, &full)
     });
     if let Err(e) = written.and_then(|()| dir.rename(&temporary, name)) {
         let _ = dir.remove_file(&temporary);
         return Err(e);
     }
-    dir.sync()
+    disk::flush_names(dir, path)
 }
 
 /// The absolute form of a path as it was named: `.`, `..` and doubled slashes resolved by the text alone, symbolic

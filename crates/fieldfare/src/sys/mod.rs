@@ -2,6 +2,7 @@
 
 pub mod buffer;
 pub mod fault;
+pub(crate) mod disk;
 pub mod file;
 pub mod group;
 pub mod lock;

@@ -151,13 +151,16 @@ fn every_fault_alone() {
     let storage = |asked: &Asked| asked.method == "GET" && asked.path.contains("00002") && asked.is_storage();
     let resolve =
         |asked: &Asked| asked.method == "GET" && asked.path.contains("00002") && !asked.is_storage();
-    let cases: [(Fault, bool, Option<&str>); 22] = [
+    let cases: [(Fault, bool, Option<&str>); 24] = [
         (Fault::NoAnswer, false, None),
         (Fault::NoAnswer, true, None),
         (Fault::Reset, false, None),
         (Fault::Stall(Duration::from_millis(600)), false, None),
         (Fault::Status(429), false, None),
         (Fault::Status(429), true, None),
+        (Fault::Later(1), false, None),
+        // What lies behind the part that was asked for is nobody's, and the connection is not used again.
+        (Fault::Surplus, false, None),
         (Fault::Status(500), false, None),
         (Fault::Status(503), true, None),
         // A signed address that expired is asked for anew.
@@ -204,6 +207,45 @@ fn every_fault_alone() {
     }
 }
 
+/// A clock of the machine that jumps by decades, back and forth, every time that it is looked at, and a server that lives in
+/// another year: a wait until a date is as long as that server's own clock says, an expired address is asked for
+/// anew, a connection that stands still is given up after the time that was said, and the bytes are the same.
+#[test]
+fn a_clock_that_jumps() {
+    use std::time::{Instant, SystemTime};
+    fn clock() -> SystemTime {
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        let years = if CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) { 90 } else { 3 };
+        SystemTime::UNIX_EPOCH + Duration::from_secs(years * 365 * 86_400)
+    }
+    let place = place(Layout::Tiled, false);
+    let seen = AtomicUsize::new(0);
+    let hub = FakeHub::start(served(&place.source), move |_, asked| {
+        if !asked.is_storage() || !asked.path.contains("safetensors") {
+            return Fault::None;
+        }
+        match seen.fetch_add(1, Ordering::Relaxed) {
+            6 => Fault::Later(2),
+            9 => Fault::Status(403),
+            12 => Fault::Stall(Duration::from_millis(600)),
+            _ => Fault::None,
+        }
+    });
+    let options = FetchOptions { clock, range: 64 << 10, ..options(&hub, &place.out) };
+    let started = Instant::now();
+    // Stopped and continued once, so that two runs see different years.
+    let stopped = install_remote(&options, &mut |progress: Progress| {
+        let far = progress.stage == Stage::Fetching && progress.done * 2 > progress.total;
+        if far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(stopped, Err(Error::Cancelled)), "{stopped:?}");
+    run(&options).expect("install");
+    let took = started.elapsed();
+    assert!(contents(&place.out) == place.wanted);
+    assert!(took >= Duration::from_secs(2), "the server asked for two seconds: {took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
 /// A number that looks random, from a seed.
 fn mix(seed: u64, n: u64) -> u64 {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n.wrapping_mul(0xd1b5_4a32_d192_ed03);
@@ -212,13 +254,18 @@ fn mix(seed: u64, n: u64) -> u64 {
 }
 
 /// Any mixture of faults: the same bytes, or an error and no model; and when the weather is fine again, the same bytes.
-/// `FIELDFARE_INSTALL_SEEDS` sets the number of runs.
+/// `FIELDFARE_INSTALL_SEEDS` sets the number of runs, or `FIRST-LAST` for a part of many.
 #[test]
 fn seeded_mixtures() {
-    let seeds = std::env::var("FIELDFARE_INSTALL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60u64);
+    let wanted = std::env::var("FIELDFARE_INSTALL_SEEDS").unwrap_or_else(|_| "60".into());
+    let number = |text: &str| text.parse::<u64>().expect("FIELDFARE_INSTALL_SEEDS is a number or FIRST-LAST");
+    let seeds = match wanted.split_once('-') {
+        Some((first, last)) => number(first)..number(last) + 1,
+        None => 0..number(&wanted),
+    };
     let places = [place(Layout::Tiled, false), place(Layout::V1, false)];
     let (mut good, mut bad) = (0, 0);
-    for seed in 0..seeds {
+    for seed in seeds {
         let which = usize::try_from(seed % 2).expect("small");
         let place = &places[which];
         let harsh = seed % 3 == 0;
@@ -250,15 +297,17 @@ fn seeded_mixtures() {
             }
         };
         let layout = [Layout::Tiled, Layout::V1][which];
+        // Every second pair with requests so small that a matrix has several.
+        let range = if seed / 2 % 2 == 0 { 64 << 20 } else { 128 << 10 };
         let hub = FakeHub::start(served(&place.source), script);
-        let first = FetchOptions { layout, ..options(&hub, &place.out) };
+        let first = FetchOptions { layout, range, ..options(&hub, &place.out) };
         match run(&first) {
             Ok(_) => good += 1,
             Err(error) => {
                 bad += 1;
                 assert!(!place.out.exists(), "seed {seed}: {error}");
                 let fine = FakeHub::start(served(&place.source), |_, _| Fault::None);
-                let again = FetchOptions { layout, ..options(&fine, &place.out) };
+                let again = FetchOptions { layout, range, ..options(&fine, &place.out) };
                 // A small file that was bent in an earlier run may be part of what is refused; then all is fetched anew.
                 if let Err(error) = run(&again) {
                     assert!(
@@ -273,7 +322,7 @@ fn seeded_mixtures() {
         assert!(contents(&place.out) == place.wanted, "seed {seed}");
         fs::remove_dir_all(&place.out).expect("delete");
     }
-    println!("{good} runs succeeded, {bad} ended with an error and were repeated");
+    println!("seeds {wanted}: {good} runs succeeded, {bad} ended with an error and were repeated");
     assert!(good > 0);
 }
 

@@ -72,35 +72,63 @@ fn the_plan_of_the_real_checkpoint_fetches_hardly_a_byte_too_much() {
             index: &geometry.index,
             index_bytes: &geometry.index_bytes,
             experts: &geometry.experts,
-            parts: &geometry.parts,
             shards: &[0, 1, 2],
             sidecars: &[("tokenizer.json", 3, 32_169_626)],
+            range: RANGE,
         };
         let plan = parts.plan().expect("plan");
-        let needed: u64 = plan.units.iter().map(|u| u.fetch).sum();
-        assert_eq!(needed, 14_200_055_868 + 32_169_626);
-        let (requests, bytes) = plan.traffic(0);
-        assert!(bytes - needed < 100_000, "{}", bytes - needed);
-        assert!(requests < 6_000, "{requests}");
-        println!("{layout}: {} units, {requests} requests, {bytes} bytes", plan.units.len());
-        for unit in &plan.units {
-            assert!(unit.fetch <= UNIT && unit.requests().iter().all(|r| r.len <= WINDOW));
-        }
-        // Every needed byte is in one piece of one item.
+        let nothing = Done::new();
+        let works: Vec<Work> = (0..plan.groups()).map(|group| plan.work(group, &nothing)).collect();
         let mut pieces: Vec<Piece> =
-            plan.units.iter().flat_map(|u| &u.items).flat_map(Item::pieces).copied().collect();
+            plan.units.iter().flat_map(|u| &u.items).flat_map(|(_, i)| i.pieces()).copied().collect();
+        pieces.extend(plan.strips.iter().flat_map(|s| s.sides.into_iter().chain([s.weights])));
+        assert_eq!(pieces.iter().map(|p| p.len).sum::<u64>(), 14_200_055_868 + 32_169_626);
+        // Every needed byte is in one piece, and in one request.
         pieces.sort_unstable();
         for pair in pieces.windows(2) {
             assert!(pair[0].file < pair[1].file || pair[0].end() <= pair[1].offset, "{pair:?}");
         }
-        // Files are filled from front to back.
-        for (output, file) in plan.outputs.iter().enumerate() {
-            let mut at = 0;
-            for unit in plan.units.iter().filter(|u| u.output == output) {
-                at += unit.items.iter().map(|i| i.len(geometry.experts.expert_stride)).sum::<u64>();
-                assert_eq!(unit.end, at);
+        let (requests, bytes) = plan.traffic(&nothing);
+        let waste = bytes - (14_200_055_868 + 32_169_626);
+        println!("{layout}: {} groups, {requests} requests, {bytes} bytes", plan.groups());
+        assert!(waste < 100_000, "{waste}");
+        assert!(requests < 1_100, "{requests}");
+        let mut covered = Vec::new();
+        for work in &works {
+            assert!(work.whole.iter().map(|r| r.len).sum::<u64>() <= UNIT + 100_000);
+            assert!(work.ranges.iter().all(|(_, r)| r.len <= RANGE));
+            covered.extend(work.whole.iter().copied());
+            let mut next = 0;
+            for (experts, request) in &work.ranges {
+                assert_eq!((experts.start, request.len % (experts.end - experts.start)), (next, 0));
+                next = experts.end;
+                covered.push(*request);
             }
-            assert_eq!(at, file.len, "{}", file.path);
+            assert!(work.ranges.is_empty() || next == 128);
         }
+        let holds = |at: u64, p: &Piece| {
+            covered
+                .iter()
+                .filter(|r| r.file == p.file && r.offset <= at && at < r.end())
+                .map(|r| r.end())
+                .max()
+        };
+        for piece in &pieces {
+            // Weights of a strip are in two requests, one behind the other.
+            let end = holds(piece.offset, piece)
+                .and_then(|end| if end < piece.end() { holds(end, piece) } else { Some(end) });
+            assert!(end.is_some_and(|end| piece.end() <= end), "{piece:?}");
+        }
+        // Every step belongs to one file.
+        let steps: Vec<usize> = (0..plan.outputs.len()).flat_map(|output| plan.steps_of(output)).collect();
+        assert_eq!(steps, (0..plan.steps()).collect::<Vec<_>>());
+        // What is done is not asked for again: half of a strip, a unit.
+        let strip = plan.units.len();
+        let mut done: Done = (0..10).map(|expert| plan.step(0, expert)).collect();
+        done.insert(0);
+        assert_eq!(plan.work(strip, &done).ranges[0].0.start, 10);
+        assert!(plan.work(0, &done).whole.is_empty());
+        let part = plan.strips[0].part(0, 128).len;
+        assert_eq!(plan.traffic(&done).1, bytes - 10 * part - plan.units[0].fetch);
     }
 }

@@ -24,8 +24,8 @@ fn positioned_reads_and_writes() {
 fn atomic_write_replaces() {
     let root = tempfile::tempdir().unwrap();
     let dir = Dir::open(root.path()).unwrap();
-    write_atomic(&dir, "x", b"one").unwrap();
-    write_atomic(&dir, "x", b"two").unwrap();
+    write_atomic(&dir, root.path(), "x", b"one").unwrap();
+    write_atomic(&dir, root.path(), "x", b"two").unwrap();
     assert_eq!(std::fs::read(root.path().join("x")).unwrap(), b"two");
     assert_eq!(dir.entries(9).unwrap().len(), 1, "no temporary is left");
 }

@@ -1,0 +1,178 @@
+//! Everything that an install over a network asks, checks and decides before the first byte of payload.
+
+use std::sync::Arc;
+use std::time::{Instant, UNIX_EPOCH};
+
+use super::ask::Asker;
+use super::build::SLACK;
+use super::fetch::FetchOptions;
+use super::hub::{Hub, Remote, is_commit};
+use super::journal::{Journal, State};
+use super::plan::{FetchPlan, Parts, Piece};
+use super::proof::Prover;
+use super::repack::{self, Geometry};
+use super::schema::{self, Checked};
+use super::source::{Checkpoint, INDEX, INDEX_CAP, SIDECARS, SINGLE};
+use super::stream::{Dice, Event, fetch};
+use super::target::Target;
+use super::{Listener, Progress, Stage};
+use crate::format::{Layout, hash};
+use crate::{Error, Result};
+
+/// Bytes fetched to measure a rate.
+const SAMPLE: u64 = 4 << 20;
+
+/// Everything that is known before the first byte of payload.
+pub(crate) struct Job {
+    pub(crate) prover: Arc<Prover>,
+    pub(crate) checked: Checked,
+    pub(crate) plan: FetchPlan,
+    pub(crate) warnings: Vec<String>,
+    /// The `config.json` that everything was planned from.
+    pub(crate) config: String,
+}
+
+impl Job {
+    pub(crate) fn open(options: &FetchOptions, listener: Listener<'_>) -> Result<Self> {
+        let hub = Hub::new(options.remote.clone(), options.token.clone(), &options.patience)?;
+        let mut ask = Asker { hub, patience: options.patience, listener };
+        let from = options.remote.name();
+        let index = ask.small(INDEX, INDEX_CAP)?;
+        if index.is_none() && ask.find(SINGLE)?.is_none() {
+            return Err(Error::bad(from, format!("no checkpoint: it has neither {INDEX} nor {SINGLE}")));
+        }
+        let (config_name, config_cap) = SIDECARS[0];
+        let config = ask
+            .small(config_name, config_cap)?
+            .ok_or_else(|| Error::damaged(config_name, format!("missing in {from}")))?;
+        let mut files = Vec::new();
+        let source =
+            Checkpoint::remote(&from, &config, index.as_deref(), &mut |name| ask.header(name, &mut files))?;
+        let checked = schema::check(&source)?;
+        let geometry = Geometry::new(&checked, options.layout)?;
+        let mut warnings = Vec::new();
+        let mut sidecars = Vec::new();
+        for (name, cap) in SIDECARS {
+            match ask.find(name)? {
+                Some(file) => {
+                    let size = ask.hub.file(file).size;
+                    if size > cap || size == 0 {
+                        return Err(Error::damaged(
+                            name,
+                            format!("{size} bytes; at most {cap} are expected"),
+                        ));
+                    }
+                    sidecars.push((name, file, size));
+                }
+                None => warnings.extend(repack::lacks(name, &from)),
+            }
+        }
+        let prover = Prover { source, geometry, hub: Arc::new(ask.hub), patience: options.patience, files };
+        pinned(options, &prover, &config)?;
+        let Geometry { index, index_bytes, experts, .. } = &prover.geometry;
+        let source = &prover.source;
+        let parts = Parts {
+            source,
+            index,
+            index_bytes,
+            experts,
+            shards: &prover.files,
+            sidecars: &sidecars,
+            range: options.range,
+        };
+        let plan = parts.plan()?;
+        let config = hash::hex(&hash::sha256(&config));
+        Ok(Self { prover: Arc::new(prover), checked, plan, warnings, config })
+    }
+
+    /// Fetches the beginning of the first shard, with the clock in hand.
+    pub(crate) fn measure(&self, options: &FetchOptions, listener: Listener<'_>) -> Result<u64> {
+        let Prover { hub, files, .. } = &*self.prover;
+        let Some(&file) = files.first() else { return Ok(0) };
+        let piece = Piece { file, offset: 0, len: hub.file(file).size.min(SAMPLE) };
+        let mut stop = |_: Event| listener(Progress { stage: Stage::Asking, done: 0, total: 0 }).is_break();
+        let started = Instant::now();
+        fetch(hub, &options.patience, &piece, &mut Dice(3), &mut stop)?;
+        // A rate for people: fractions of bytes do not matter.
+        Ok((piece.len as f64 / started.elapsed().as_secs_f64().max(1e-6)) as u64)
+    }
+
+    /// What a journal is bound to: the plan, and what is known of the content.
+    fn binding(&self, layout: Layout) -> String {
+        let Prover { hub, source, files, .. } = &*self.prover;
+        let mut text = format!("{layout} {} {:?}\n", source.snapshot_hash, hub.commit());
+        for (shard, file) in source.shards().iter().zip(files) {
+            let info = hub.file(*file);
+            let header = hash::hex(&hash::sha256(&shard.header.json));
+            text.push_str(&format!("{} {} {header} {:?}\n", info.name, info.size, info.sha256));
+        }
+        text.push_str(&self.plan.fingerprint());
+        hash::hex(&hash::sha256(text.as_bytes()))
+    }
+
+    /// The journal to continue, or a new one with a new directory.
+    pub(crate) fn begin(&self, options: &FetchOptions, target: &mut Target) -> Result<(Journal, State)> {
+        let binding = self.binding(options.layout);
+        if let Some((journal, state)) = Journal::open(target.journal())?
+            && target.is_begun_as(&state.nonce)
+        {
+            if state.binding != binding || state.done.last().is_some_and(|step| *step >= self.plan.steps()) {
+                let reason = format!(
+                    "an install of {} in another layout or of another version of the source is unfinished here",
+                    state.source
+                );
+                return Err(Error::Journal { path: target.journal().to_path_buf(), reason });
+            }
+            self.check_space(target)?;
+            target.keep();
+            return Ok((journal, state));
+        }
+        target.discard()?;
+        self.check_space(target)?;
+        let now = (options.clock)().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+        let nonce = hash::hex(&hash::sha256(format!("{now} {}", std::process::id()).as_bytes())[..8]);
+        target.begin_as(&nonce)?;
+        let journal = Journal::begin(target.journal(), &binding, &nonce, &options.remote.name())?;
+        // From here on there is something to continue.
+        target.keep();
+        target.sync_parent()?;
+        Ok((journal, State::default()))
+    }
+
+    /// Room for what is not on the disk yet.
+    fn check_space(&self, target: &Target) -> Result<()> {
+        let have = target.allocated(&mut self.plan.outputs.iter().map(|o| o.path.as_str()));
+        let all = self.plan.bytes() + self.prover.geometry.layout_bytes.len() as u64 + SLACK;
+        target.check_space(all.saturating_sub(have))
+    }
+}
+
+/// Known sources must be what they are known for; unknown ones must be wanted.
+fn pinned(options: &FetchOptions, prover: &Prover, config: &[u8]) -> Result<()> {
+    let Prover { source, hub, files, .. } = prover;
+    let Some(known) = source.known() else {
+        if options.allow_unpinned {
+            return Ok(());
+        }
+        let at = hub.commit().map(|c| format!(" at commit {c}")).unwrap_or_default();
+        let reason = format!(
+            "{}{at} is not a checkpoint whose hashes are known; --allow-unpinned installs it all the same",
+            options.remote.name()
+        );
+        return Err(Error::bad("--from", reason));
+    };
+    if known.sidecar("config.json") != Some(hash::hex(&hash::sha256(config)).as_str()) {
+        return Err(Error::damaged("config.json", "is not the published one, though the index is"));
+    }
+    for (shard, file) in source.shards().iter().zip(files) {
+        let info = hub.file(*file);
+        known.check_shard(&shard.name, info.size, info.sha256.as_deref())?;
+    }
+    if let Remote::Hub { revision, .. } = &options.remote
+        && is_commit(revision)
+        && hub.commit() != Some(revision.to_lowercase().as_str())
+    {
+        return Err(Error::bad("--revision", "the hub answers with another commit"));
+    }
+    Ok(())
+}
