@@ -1,8 +1,8 @@
 //! What differs between platforms, one small file for each concern.
 
 pub mod buffer;
-pub mod fault;
 pub(crate) mod disk;
+pub mod fault;
 pub mod file;
 pub mod group;
 pub mod lock;
