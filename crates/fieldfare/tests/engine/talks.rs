@@ -2,7 +2,7 @@
 
 use crate::fixture::{Fixture, exact};
 use crate::rig::{Rig, Step};
-use fieldfare::engine::{EngineOptions, Reuse};
+use fieldfare::engine::{EngineOptions, MemoryBudget, Reuse};
 use fieldfare::format::Layout;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -19,15 +19,28 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 8..20)
 }
 
+/// Three conversations one after the other and then the first again: more than two places hold.
+fn three_long_ones() -> Vec<Step> {
+    let mut steps: Vec<Step> =
+        (0..3).flat_map(|at| [Step::Turn(at, 45, 39), Step::Turn(at, 45, 30)]).collect();
+    steps.push(Step::Turn(0, 5, 3));
+    steps
+}
+
 #[test]
 fn any_history_gives_what_a_fresh_run_gives() {
     let fixture = Fixture::new(Layout::Tiled);
     let files = fixture.dir.path().join("files");
     let mut met = Vec::new();
     let mut cached = 0;
-    for (conversations, dir, chunk) in [(2, None, 256), (3, Some(files), 16), (9, None, 40)] {
+    // Given a limit, all that it leaves is for conversations; without one they share as much as a full context.
+    let (room, scarce) = (MemoryBudget::Bytes(1 << 30), MemoryBudget::Auto);
+    for (conversations, memory, dir, chunk) in
+        [(2, room, None, 256), (3, room, Some(files), 16), (9, room, None, 40), (9, scarce, None, 64)]
+    {
         let kept = EngineOptions {
             conversations,
+            memory,
             prompt_cache_dir: dir,
             prompt_cache_bytes: 64 << 20,
             prefill_chunk_tokens: chunk,
@@ -36,6 +49,7 @@ fn any_history_gives_what_a_fresh_run_gives() {
         };
         let other = Fixture::new(Layout::Tiled);
         let rig = RefCell::new(Rig::new(fixture.open(kept), &other));
+        three_long_ones().iter().for_each(|step| rig.borrow_mut().step(step));
         let mut runner = TestRunner::new_with_rng(
             Config { cases: 4, failure_persistence: None, ..Config::default() },
             proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
