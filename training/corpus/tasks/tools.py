@@ -168,7 +168,7 @@ ABLE = {"web_search", "wikipedia", "calculate", "define_word", "find_synonyms", 
         "create_note", "find_recipe", "get_timezone", "airport_info", "get_news", "public_holidays", "convert_currency", "get_weather",
         "get_forecast", "set_timer", "create_reminder", "percent_of", "opposite_of", "rhyme_words", "pronounce", "remember_that",
         "currency_of", "birthday_of", "write_diary", "area_of_room"}
-MINE = {"tool_call", "tool_parallel", "tool_none", "tool_result", "agents", "json_answer"}
+MINE = {"tool_call", "tool_parallel", "tool_none", "tool_result", "agents", "json_answer", "mixed"}
 OTHER = []
 
 
@@ -245,4 +245,4 @@ def tool_none(rng, split):
     return Dialogue("tool_none", messages, Reply(answer, reasoning), expect, tools, reasoning is not None)
 
 
-TASKS = {"tool_call": (44, tool_call), "tool_parallel": (12, tool_parallel), "tool_none": (4, tool_none)}
+TASKS = {"tool_call": (56, tool_call), "tool_parallel": (12, tool_parallel), "tool_none": (4, tool_none)}
