@@ -37,7 +37,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a model directory from a local MLX checkpoint
+    /// Bring Gemma 4 26B-A4B from the model hub, or another MLX checkpoint, into a model directory
     Install(InstallArgs),
     /// Copy a model directory into a layout of your choice
     Convert(ConvertArgs),
@@ -314,7 +314,8 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true,
         value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub stop: Vec<String>,
-    /// The answer is one JSON value that fits the schema in this file; {} for any
+    /// The answer is one JSON value of the types, properties and choices of the schema in this file ({} for any JSON);
+    /// ranges, lengths, patterns and formats in it are not enforced, and a cut by --max-new can leave it unfinished
     #[arg(long, value_name = "FILE")]
     pub json_schema: Option<PathBuf>,
 }

@@ -41,8 +41,9 @@ pub fn model_or_offer(option: Option<&Path>, show: &OutputArgs) -> Outcome<PathB
     if matches!(found, Found::Nothing(_)) && !show.quiet && !show.json && terminal::is_whole() {
         // Asked before Ctrl-C is listened to, so that it ends the question as it ends any program.
         if !demo::offer(&mut std::io::stdin().lock(), &mut std::io::stderr())? {
-            return Err(Failure::failed("no model is installed")
-                .with_hint("install one with `fieldfare install --from DIR`"));
+            return Err(
+                Failure::failed("no model is installed").with_hint("install one with `fieldfare install`")
+            );
         }
         found = Found::Demo;
     }
@@ -151,7 +152,7 @@ fn named(path: &Path, by: &str) -> Outcome<Found> {
 
 fn none_found(looked_at: &str) -> Failure {
     Failure::failed(format!("no model found: {looked_at}")).with_hint(
-        "install one with `fieldfare install --from DIR`, name one with --model DIR, or try the built-in toy with --model demo",
+        "install one with `fieldfare install`, name one with --model DIR, or try the built-in toy with --model demo",
     )
 }
 

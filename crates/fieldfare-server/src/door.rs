@@ -12,6 +12,7 @@ use fieldfare::engine::{
     Cancel, Engine, Event, Finish, GenerateOptions, Generation, KeptConversations, TokenScore,
 };
 use fieldfare::{Error, Result};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -183,6 +184,8 @@ struct Job {
     cancel: Cancel,
     updates: mpsc::Sender<Update>,
     since: Instant,
+    /// A piece could not be handed on: nobody is waited for any more.
+    gone: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -203,6 +206,7 @@ struct Inner {
     state: Mutex<State>,
     wake: Condvar,
     limit: usize,
+    patience: Duration,
     metrics: Arc<Metrics>,
 }
 
@@ -229,9 +233,19 @@ impl Door {
         metrics: Arc<Metrics>,
         runtime: tokio::runtime::Handle,
     ) -> std::io::Result<(Self, JoinHandle<()>)> {
+        Self::with_patience(PATIENCE, model, waiting, metrics, runtime)
+    }
+
+    fn with_patience(
+        patience: Duration,
+        model: impl Model,
+        waiting: usize,
+        metrics: Arc<Metrics>,
+        runtime: tokio::runtime::Handle,
+    ) -> std::io::Result<(Self, JoinHandle<()>)> {
         metrics.store(model.readings());
-        let inner =
-            Arc::new(Inner { state: Mutex::default(), wake: Condvar::new(), limit: waiting + 1, metrics });
+        let (state, wake) = (Mutex::default(), Condvar::new());
+        let inner = Arc::new(Inner { state, wake, limit: waiting + 1, patience, metrics });
         let door = Self(inner.clone());
         let thread = std::thread::Builder::new()
             .name("engine".to_owned())
@@ -312,7 +326,8 @@ impl Place {
             let _ = updates.try_send(Update::Failed(Box::new(ApiError::shutting_down())));
         } else {
             let cancel = cancel.clone();
-            state.waiting.push_back(Job { number, work, cancel, updates, since: Instant::now() });
+            let (since, gone) = (Instant::now(), Cell::new(false));
+            state.waiting.push_back(Job { number, work, cancel, updates, since, gone });
         }
         drop(state);
         self.0.wake.notify_all();
@@ -405,7 +420,7 @@ fn work(mut model: impl Model, inner: &Inner, runtime: &tokio::runtime::Handle) 
         };
         inner.metrics.store(model.readings());
         model.notes().iter().for_each(|note| inner.metrics.log(note));
-        send(&job, runtime, last);
+        send(&job, inner, runtime, last);
     }
     // What a panic left half-done is not worth more than the end.
     if catch_unwind(AssertUnwindSafe(|| model.close())).is_err() {
@@ -459,7 +474,7 @@ fn run(
             }
             _ => return ControlFlow::Continue(()),
         };
-        if send(job, runtime, update) && !stopped_at_call {
+        if send(job, inner, runtime, update) && !stopped_at_call {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
@@ -470,15 +485,18 @@ fn run(
     Ok(Outcome { generation, stopped_at_call, reasoning_tokens, scored })
 }
 
-/// Hands a piece on; false if nobody reads any more.
-fn send(job: &Job, runtime: &tokio::runtime::Handle, update: Update) -> bool {
-    match job.updates.try_send(update) {
-        Ok(()) => true,
-        Err(mpsc::error::TrySendError::Closed(_)) => false,
-        Err(mpsc::error::TrySendError::Full(update)) => runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, job.updates.send(update)).await })
+/// Hands a piece on; false if nobody reads any more. Whoever was waited for in vain is not waited for again.
+fn send(job: &Job, inner: &Inner, runtime: &tokio::runtime::Handle, update: Update) -> bool {
+    let sent = match job.updates.try_send(update) {
+        Err(mpsc::error::TrySendError::Full(update)) if !job.gone.get() => runtime
+            .block_on(async { tokio::time::timeout(inner.patience, job.updates.send(update)).await })
             .is_ok_and(|sent| sent.is_ok()),
+        tried => tried.is_ok(),
+    };
+    if !sent {
+        job.gone.set(true);
     }
+    sent
 }
 
 /// What a client is told of an engine's error.

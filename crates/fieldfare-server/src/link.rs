@@ -1,8 +1,10 @@
-//! A connection as the HTTP layer reads it: with a time for the head of a request, and a longer one between requests.
+//! A connection as the HTTP layer sees it: with a time for the head of a request, a longer one between requests, and one
+//! for a client that does not read what it is sent.
 //!
 //! hyper has one time for both, which would either close quiet connections of clients that keep them, or give someone who
 //! sends a byte now and then a minute for each. So hyper gets the longer one, and the head is timed here: from the first
 //! byte after the end of an answer (or from the beginning) until hyper has handed the request on.
+//! What is written is timed while nothing of it goes out: whoever stops reading would keep his connection for ever.
 
 use crate::body::Reply;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
@@ -39,21 +41,43 @@ impl Drop for Answering {
     }
 }
 
-/// A stream with the time for heads.
+/// The times that a link keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// From the first byte of a head to its end.
+    pub(crate) head: Duration,
+    /// In which something of what is written must go out.
+    pub(crate) write: Duration,
+}
+
+/// A stream with the times for heads and for writing.
 pub(crate) struct Link<S> {
     stream: S,
     waiting: Arc<AtomicBool>,
     /// Runs while a head is coming in.
     clock: Option<Pin<Box<Sleep>>>,
-    time: Duration,
+    /// Runs while what is written does not go out.
+    stuck: Option<Pin<Box<Sleep>>>,
+    times: Times,
 }
 
 impl<S> Link<S> {
     /// The first head's time begins now.
-    pub(crate) fn new(stream: S, time: Duration) -> (Self, Waiting) {
+    pub(crate) fn new(stream: S, times: Times) -> (Self, Waiting) {
         let waiting = Arc::new(AtomicBool::new(true));
-        let clock = Some(Box::pin(sleep(time)));
-        (Self { stream, waiting: waiting.clone(), clock, time }, Waiting(waiting))
+        let clock = Some(Box::pin(sleep(times.head)));
+        (Self { stream, waiting: waiting.clone(), clock, stuck: None, times }, Waiting(waiting))
+    }
+
+    /// What came of writing; an error once nothing has gone out for as long as may be.
+    fn timed<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.stuck = None;
+            return polled;
+        }
+        let time = self.times.write;
+        let clock = self.stuck.get_or_insert_with(|| Box::pin(sleep(time)));
+        clock.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -71,7 +95,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Link<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut link.stream).poll_read(cx, buffer);
         if link.clock.is_none() && buffer.filled().len() > before {
-            link.clock = Some(Box::pin(sleep(link.time)));
+            link.clock = Some(Box::pin(sleep(link.times.head)));
         }
         if let Some(clock) = &mut link.clock
             && clock.as_mut().poll(cx).is_ready()
@@ -84,7 +108,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Link<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Link<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+        let link = self.get_mut();
+        let polled = Pin::new(&mut link.stream).poll_write(cx, bytes);
+        link.timed(cx, polled)
     }
 
     fn poll_write_vectored(
@@ -92,7 +118,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Link<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, slices)
+        let link = self.get_mut();
+        let polled = Pin::new(&mut link.stream).poll_write_vectored(cx, slices);
+        link.timed(cx, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -100,11 +128,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Link<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let link = self.get_mut();
+        let polled = Pin::new(&mut link.stream).poll_flush(cx);
+        link.timed(cx, polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+        let link = self.get_mut();
+        let polled = Pin::new(&mut link.stream).poll_shutdown(cx);
+        link.timed(cx, polled)
     }
 }
 
@@ -139,14 +171,15 @@ impl Body for Tracked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::{Instant, timeout};
 
     /// A client, and the other side's link.
     async fn pair(listener: &TcpListener, time: Duration) -> (std::net::TcpStream, Link<TcpStream>, Waiting) {
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (link, waiting) = Link::new(listener.accept().await.unwrap().0, time);
+        let (link, waiting) =
+            Link::new(listener.accept().await.unwrap().0, Times { head: time, write: time });
         (client, link, waiting)
     }
 
@@ -180,6 +213,74 @@ mod tests {
             // And so is the first one, from the beginning.
             let (_client, mut link, _) = pair(&listener, time).await;
             assert_eq!(byte(&mut link).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        });
+    }
+
+    #[test]
+    fn whoever_does_not_read_has_his_time_and_whoever_reads_slowly_goes_on() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let time = Duration::from_millis(150);
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (mut client, mut link, _waiting) = pair(&listener, time).await;
+            // A reader that now and then takes some of it, for longer than the time.
+            let reader = std::thread::spawn(move || {
+                let mut room = vec![0; 8 << 20];
+                for _ in 0..8 {
+                    std::thread::sleep(time / 3);
+                    assert!(client.read(&mut room).unwrap() > 0);
+                }
+                client
+            });
+            let chunk = vec![0; 1 << 20];
+            let start = Instant::now();
+            let mut sent = start;
+            let end = loop {
+                match std::future::poll_fn(|cx| Pin::new(&mut link).poll_write(cx, &chunk)).await {
+                    Ok(_) => sent = Instant::now(),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(end.kind(), io::ErrorKind::TimedOut);
+            assert!(sent.elapsed() >= time / 2 && start.elapsed() > 2 * time, "{:?}", start.elapsed());
+            // The same of pieces and of what is flushed; while nothing is pending there is no clock.
+            let slices = [io::IoSlice::new(&chunk)];
+            let pieces =
+                std::future::poll_fn(|cx| Pin::new(&mut link).poll_write_vectored(cx, &slices)).await;
+            assert_eq!(pieces.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            std::future::poll_fn(|cx| Pin::new(&mut link).poll_flush(cx)).await.unwrap();
+            assert!(link.stuck.is_none());
+            drop(reader.join().unwrap());
+        });
+    }
+
+    /// Takes what is written and never gets rid of it.
+    struct Full;
+
+    impl AsyncWrite for Full {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn what_is_never_flushed_is_timed() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let time = Duration::from_millis(50);
+            let (mut link, _waiting) = Link::new(Full, Times { head: time, write: time });
+            let start = Instant::now();
+            let flushed = std::future::poll_fn(|cx| Pin::new(&mut link).poll_flush(cx)).await;
+            assert_eq!(flushed.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert!(start.elapsed() >= time);
         });
     }
 }

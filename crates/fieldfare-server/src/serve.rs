@@ -4,7 +4,7 @@ use crate::body::Room;
 use crate::door::{Door, Model};
 use crate::guard::{Guard, MAX_HEADER_BYTES, MAX_HEADERS};
 use crate::handlers::{App, handle};
-use crate::link::{Link, Tracked};
+use crate::link::{Link, Times, Tracked};
 use crate::metrics::{Log, Metrics};
 use crate::stream::KEEP_ALIVE;
 use crate::tls::{self, TlsFiles};
@@ -34,6 +34,8 @@ use tokio_rustls::rustls::ServerConfig;
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Longest time between an answer and the next request.
 const IDLE_TIME: Duration = Duration::from_secs(75);
+/// How long a client may take nothing of what it is sent.
+const WRITE_TIME: Duration = Duration::from_secs(30);
 /// Most headers that are read; the guard refuses far fewer, in words.
 const HEADERS: usize = 4 * MAX_HEADERS;
 /// Most connections.
@@ -370,7 +372,7 @@ async fn connection(
     app: Arc<App>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let (link, waiting) = Link::new(stream, HEADER_TIME);
+    let (link, waiting) = Link::new(stream, Times { head: HEADER_TIME, write: WRITE_TIME });
     let service = service_fn(move |request| {
         let app = app.clone();
         let answering = waiting.over();

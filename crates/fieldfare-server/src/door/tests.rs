@@ -73,12 +73,17 @@ struct Rig {
 }
 
 fn rig(waiting: usize) -> Rig {
+    rig_with(PATIENCE, waiting)
+}
+
+fn rig_with(patience: Duration, waiting: usize) -> Rig {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let metrics = Arc::new(Metrics::new(Box::new(|_| {})));
     let (go, going) = std_mpsc::channel();
     let (starting, started) = std_mpsc::channel();
     let model = Echo { go: going, started: starting };
-    let (door, thread) = Door::open(model, waiting, metrics.clone(), runtime.handle().clone()).unwrap();
+    let handle = runtime.handle().clone();
+    let (door, thread) = Door::with_patience(patience, model, waiting, metrics.clone(), handle).unwrap();
     Rig { runtime, door, thread, go, started, metrics }
 }
 
@@ -156,6 +161,22 @@ fn a_slow_reader_holds_the_model_back_and_loses_nothing() {
         }
     });
     assert!(matches!(end, Some(Update::Done(_))) && seen == many, "{seen}");
+    rig.end();
+}
+
+#[test]
+fn whoever_reads_nothing_is_waited_for_once() {
+    let patience = Duration::from_millis(600);
+    let rig = rig_with(patience, 1);
+    let unread = rig.door.enter().expect("a place").submit(work_of(&vec![7; UNREAD + 1]));
+    rig.started();
+    let mut next = rig.door.enter().expect("a place").submit(work_of(&[5]));
+    (0..UNREAD + 2).for_each(|_| rig.go.send(()).unwrap());
+    let start = Instant::now();
+    assert_eq!(rig.runtime.block_on(next.outcome()).expect("an answer").generation.token_ids, [5]);
+    // Once for the piece too many, and not again for the end.
+    assert!((patience / 2..patience * 2).contains(&start.elapsed()), "{:?}", start.elapsed());
+    drop(unread);
     rig.end();
 }
 

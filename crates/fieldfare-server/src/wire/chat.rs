@@ -45,6 +45,7 @@ impl Served {
     /// `missing_required_parameter`, `invalid_type`, `model_not_found`.
     pub fn check(&self, map: &Map<String, Value>) -> Result<(), ApiError> {
         match text(map, "model")? {
+            None if self.any_name => Ok(()),
             None => Err(ApiError::missing("model")),
             Some(name) if self.is_called(name) => Ok(()),
             Some(name) => Err(ApiError::model(name)),

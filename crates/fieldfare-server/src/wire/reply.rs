@@ -94,7 +94,12 @@ impl Head {
                 }
                 Shape::Text => {
                     let echo = self.echoed(index);
-                    let logprobs = outcome.scored.then(|| scores::text(generation, echo, &self.tokenizer));
+                    // The first answer to a prompt has its numbers, for all of them.
+                    let each = self.each.max(1);
+                    let prompt = outcomes.get(index / each * each);
+                    let prompt = prompt.and_then(|first| first.generation.prompt_scores.as_ref());
+                    let scored = || scores::text(generation, prompt, echo, &self.tokenizer);
+                    let logprobs = outcome.scored.then(scored);
                     json!({ "index": index, "text": format!("{echo}{}", generation.text), "logprobs": logprobs,
                         "finish_reason": finish })
                 }

@@ -1,6 +1,6 @@
 //! Probabilities of tokens, in the shapes of chat and of plain completions.
 
-use fieldfare::engine::{Candidate, Generation, TokenScore};
+use fieldfare::engine::{Candidate, Generation, Scores, TokenScore};
 use fieldfare::tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
 
@@ -98,9 +98,14 @@ impl Lists {
 }
 
 /// `logprobs` of a plain completion; the prompt's tokens first where it is given back. Its first token has none.
-pub(crate) fn text(generation: &Generation, echo: &str, tokenizer: &Tokenizer) -> Value {
+pub(crate) fn text(
+    generation: &Generation,
+    prompt: Option<&Scores>,
+    echo: &str,
+    tokenizer: &Tokenizer,
+) -> Value {
     let mut lists = Lists::default();
-    if let Some(prompt) = &generation.prompt_scores {
+    if let Some(prompt) = prompt {
         let mut at = 0;
         for (i, &id) in prompt.tokens.iter().enumerate() {
             let logprob = i.checked_sub(1).and_then(|before| prompt.logprobs.get(before).copied());

@@ -412,6 +412,37 @@ fn probabilities_are_the_same_whole_in_pieces_and_scored() {
 }
 
 #[test]
+fn every_choice_begins_with_its_prompts_numbers() {
+    let server = Server::start();
+    let prompts = ["The capital of France", "One two three four"];
+    let body = json!({ "model": "demo", "prompt": prompts, "temperature": 1, "seed": 3, "max_tokens": 3, "echo": true,
+        "logprobs": 1, "n": 2 });
+    let answer = server.post("/v1/completions", &body).json();
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 4);
+    for (at, prompt) in prompts.iter().enumerate() {
+        let alone = server.post(
+            "/v1/completions",
+            &with(
+                body.clone(),
+                json!({ "prompt": prompt, "n": 1,
+            "max_tokens": 0 }),
+            ),
+        );
+        let wanted = &alone.json()["choices"][0]["logprobs"];
+        let count = wanted["tokens"].as_array().unwrap().len();
+        assert!(count > 1);
+        for choice in &choices[2 * at..2 * at + 2] {
+            for key in ["tokens", "token_logprobs", "text_offset"] {
+                let list = choice["logprobs"][key].as_array().unwrap();
+                assert!(list.len() > count, "{key}: {list:?}");
+                assert_eq!(list[..count], wanted[key].as_array().unwrap()[..], "{key}");
+            }
+        }
+    }
+}
+
+#[test]
 fn an_evaluation_harness_gets_the_prompts_numbers() {
     let server = Server::start();
     let ids = server

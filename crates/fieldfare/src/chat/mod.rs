@@ -17,6 +17,7 @@ mod schema;
 mod wire;
 
 pub use call::Recovery;
+pub(crate) use call::is_writable_key;
 pub use json::Json;
 pub use output::{CallError, CallErrorKind, End, OutputEvent, OutputParser, ParsedCall, ParsedOutput};
 pub use prepare::{prepare, prepare_tools};

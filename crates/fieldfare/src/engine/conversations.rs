@@ -219,6 +219,10 @@ impl<K: Kept> Conversations<K> {
         let bytes = self.snapshots.as_ref().map_or(0, |snapshots| snapshots.bytes(path));
         self.make_space(forward, 1, bytes);
         let Some(snapshots) = &mut self.snapshots else { return false };
+        if forward.excess(1, bytes) > 0 {
+            snapshots.pass_over(path, "is larger than what memory there is for conversations");
+            return false;
+        }
         let Some((kept, ids)) = snapshots.load(path, forward) else { return false };
         *forward.sequence() = kept;
         self.current = ids;
@@ -242,7 +246,7 @@ impl<K: Kept> Conversations<K> {
 
     /// Lays a conversation aside, if it is one: what has no points was not talked to.
     fn park(&mut self, kept: K, ids: Vec<u32>) {
-        if newest(&kept).is_none() || self.limit < 2 {
+        if newest(&kept).is_none() {
             return;
         }
         self.idle.push(Idle { ids, kept });

@@ -20,6 +20,8 @@ pub(super) fn run<F: Forward>(
     progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Scores> {
     let (start, _) = session.reuse(&ids[..first]);
+    // All of it is fed, not just what may be there already.
+    session.conversations.make_space(session.forward, ids.len() - start, 0);
     let tokens = ids[first - 1..].to_vec();
     let mut scores = Scores {
         logprobs: Vec::with_capacity(tokens.len() - 1),

@@ -155,9 +155,13 @@ impl Snapshots {
     }
 
     /// Reads a conversation. One that is damaged is noted and forgotten.
-    pub(super) fn load<F: Forward>(&mut self, path: &Path, forward: &F) -> Option<(F::Sequence, Vec<u32>)> {
+    pub(super) fn load<F: Forward>(
+        &mut self,
+        path: &Path,
+        forward: &mut F,
+    ) -> Option<(F::Sequence, Vec<u32>)> {
         let file = self.entries.iter().position(|entry| entry.path == path)?;
-        match self.read(&self.entries[file].path, forward) {
+        match self.read(&self.entries[file].path, self.entries[file].bytes, forward) {
             Ok(sequence) => {
                 let entry = &mut self.entries[file];
                 entry.used = SystemTime::now();
@@ -167,14 +171,21 @@ impl Snapshots {
                 Some((sequence, entry.ids.clone()))
             }
             Err(error) => {
-                let entry = self.entries.remove(file);
-                self.notes.push(format!("{}: left out: {error}", entry.path.display()));
+                self.pass_over(path, &error.to_string());
                 None
             }
         }
     }
 
-    fn read<F: Forward>(&self, path: &Path, forward: &F) -> Result<F::Sequence> {
+    /// Never offers a file again. It stays counted, so that it is removed in its turn.
+    pub(super) fn pass_over(&mut self, path: &Path, why: &str) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.path == path) {
+            entry.stops.clear();
+        }
+        self.notes.push(format!("{}: left out: {why}", path.display()));
+    }
+
+    fn read<F: Forward>(&self, path: &Path, bytes: u64, forward: &mut F) -> Result<F::Sequence> {
         let io = |error: io::Error| Error::io("read", path)(error);
         let mut file = BufReader::with_capacity(CHUNK, File::open(path).map_err(io)?);
         let Some((ids, _)) = self.read_head(&mut file).map_err(io)? else {
@@ -182,7 +193,7 @@ impl Snapshots {
         };
         let length = word(&mut file).map_err(io)?;
         let mut body = Hashing { inner: (&mut file).take(length), hash: Sha256::new() };
-        let sequence = forward.read_sequence(&mut body)?;
+        let sequence = forward.read_sequence(&mut body, bytes)?;
         let (left, sum) = (body.inner.limit(), body.hash.finalize());
         let mut written = [0; 32];
         file.read_exact(&mut written).map_err(io)?;
@@ -197,7 +208,7 @@ impl Snapshots {
 
     /// Writes a conversation, in the place of those that it goes on from. What cannot be written is noted.
     pub(super) fn save<K: Kept>(&mut self, kept: &K, ids: &[u32]) {
-        if self.entries.iter().any(|entry| entry.ids.starts_with(ids)) {
+        if self.entries.iter().any(|entry| !entry.stops.is_empty() && entry.ids.starts_with(ids)) {
             return;
         }
         let mut count = Counting(0);
@@ -208,15 +219,20 @@ impl Snapshots {
             self.notes.push(format!("a conversation of {} tokens is too large for its folder", ids.len()));
             return;
         }
-        let superseded = |entry: &Entry| ids.starts_with(&entry.ids);
-        while let Some(at) = self.entries.iter().position(superseded) {
+        let entry = match self.write(kept, ids, count.0) {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.notes.push(format!("{}: not written: {error}", self.dir.display()));
+                return;
+            }
+        };
+        // Others go only now that this one is safe; one of the same name is gone already.
+        self.entries.retain(|old| old.path != entry.path);
+        while let Some(at) = self.entries.iter().position(|old| ids.starts_with(&old.ids)) {
             self.remove(at);
         }
-        self.shrink_to(self.limit - bytes);
-        match self.write(kept, ids, count.0) {
-            Ok(entry) => self.entries.push(entry),
-            Err(error) => self.notes.push(format!("{}: not written: {error}", self.dir.display())),
-        }
+        self.shrink_to(self.limit.saturating_sub(entry.bytes));
+        self.entries.push(entry);
     }
 
     fn write<K: Kept>(&self, kept: &K, ids: &[u32], length: u64) -> io::Result<Entry> {

@@ -222,9 +222,10 @@ impl Forward for Scripted {
         Fed::new(Vec::new(), Vec::new(), self.text.memory, self.text.held.clone())
     }
     fn excess(&self, rows: usize, extra: u64) -> u64 {
-        (self.text.held.get() + rows as u64).saturating_add(extra).saturating_sub(self.room)
+        // Room is counted in ids; a file has each in its head and in its body.
+        (self.text.held.get() + rows as u64).saturating_add(extra / 8).saturating_sub(self.room)
     }
-    fn read_sequence(&self, from: &mut dyn Read) -> Result<Fed> {
+    fn read_sequence(&mut self, from: &mut dyn Read, _: u64) -> Result<Fed> {
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes).map_err(Error::io("read", "memory"))?;
         let (&points, words) = bytes.split_first().ok_or_else(|| Error::damaged("text", "is empty"))?;

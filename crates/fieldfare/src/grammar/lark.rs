@@ -20,6 +20,35 @@ enum Spelling {
     Call(u32),
 }
 
+/// What no bare key of a call has: the complement of the reader's set of characters, as in a class of a regex.
+const NO_KEY: &str = r#"\x00-\x1f\x7f-\u{9f}:,{}\[\]()"="#;
+/// The other characters that the reader trims: white space.
+const TRIMMED: &str = r" \u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}";
+
+/// A bare key: what the reader of calls takes for one, without the white space that it trims, and no quote first.
+fn keys() -> String {
+    format!("/[^{NO_KEY}{TRIMMED}']([^{NO_KEY}]{{0,98}}[^{NO_KEY}{TRIMMED}])?/")
+}
+
+/// Every whole number of 64 bits, with a sign or without, and no other.
+fn whole_numbers() -> String {
+    let low = up_to(&i64::MIN.unsigned_abs().to_string());
+    format!("/0|-?[1-9][0-9]{{0,17}}|-({low})|[1-9][0-9]{{18}}|{}/", up_to(&u64::MAX.to_string()))
+}
+
+/// Numbers of as many digits as `most` and not above it: for each digit, those that are below from there on.
+fn up_to(most: &str) -> String {
+    let below = most.bytes().enumerate().filter_map(|(at, digit)| {
+        let least = if at == 0 { b'1' } else { b'0' };
+        let (before, after) = (&most[..at], most.len() - at - 1);
+        (digit > least)
+            .then(|| format!("{before}[{}-{}][0-9]{{{after}}}", char::from(least), char::from(digit - 1)))
+    });
+    let mut all: Vec<String> = below.collect();
+    all.push(most.to_owned());
+    all.join("|")
+}
+
 /// A grammar that is being written.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -58,7 +87,7 @@ impl Writer {
     /// The whole, with the terminals that are used everywhere.
     pub(super) fn finish(mut self) -> String {
         self.rule("NUM", r"/-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,24})?([eE][+\-]?[0-9]{1,2})?/");
-        self.rule("INT", r"/0|-?[1-9][0-9]{0,17}/");
+        self.rule("INT", &whole_numbers());
         match self.spelling {
             Spelling::Json => {
                 let text = r#"/"([^"\\\x00-\x1f\x7f]|\\["\\bfnrt]|\\u00[01][0-9a-f])*"/"#;
@@ -68,8 +97,7 @@ impl Writer {
             }
             Spelling::Call(_) => {
                 self.rule("TEXT", r"/(.|\n)+/");
-                // What the reader takes for a key, without the spaces that it trims.
-                self.rule("KEY", r"/[A-Za-z0-9_$@.\/\-]{1,100}/");
+                self.rule("KEY", &keys());
             }
         }
         self.text

@@ -6,6 +6,7 @@
 //! close a call and nowhere else. The engine's side is [`crate::sample::Plan`]; it knows nothing of grammars. Masks come
 //! from the crate `llguidance`; `schema` decides what is understood, `lark` writes it down.
 
+mod apart;
 mod guide;
 mod lark;
 mod schema;

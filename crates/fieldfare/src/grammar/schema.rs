@@ -6,6 +6,8 @@
 //! then refused like everything else that a grammar cannot hold: an answer never looks bound and is not. A schema comes
 //! from a stranger, so its size, depth and parts have limits, and one that no finite value fits is refused.
 
+use super::apart::Apart;
+use crate::chat::is_writable_key;
 use crate::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -15,7 +17,9 @@ pub const MAX_BYTES: usize = 256 << 10;
 /// Deepest nesting.
 const MAX_DEPTH: usize = 48;
 /// Most parts, references followed once.
-const MAX_NODES: usize = 4000;
+pub(super) const MAX_NODES: usize = 4000;
+/// Most named entries of one object: an answer may leave out any run of them, so each step tries all that may come.
+const MAX_ENTRIES: usize = 500;
 /// Most values of all `enum` lists together.
 const MAX_VALUES: usize = 2000;
 /// Most bytes of all these values together.
@@ -101,6 +105,7 @@ impl Schema {
             known: HashMap::new(),
             values: 0,
             bytes: 0,
+            apart: Apart::new(schema),
         };
         let root = reader.schema(schema, "", 0)?;
         let shapes: Vec<Shape> = reader.shapes.into_iter().map(|shape| shape.unwrap_or(Shape::Any)).collect();
@@ -118,13 +123,13 @@ impl Schema {
     pub(super) fn is_callable(&self) -> bool {
         fn spells(value: &Value) -> bool {
             match value {
-                Value::Object(map) => map.iter().all(|(key, value)| writable(key) && spells(value)),
+                Value::Object(map) => map.iter().all(|(key, value)| is_writable_key(key) && spells(value)),
                 Value::Array(items) => items.iter().all(spells),
                 _ => true,
             }
         }
         let writable_shape = |shape: &Shape| match shape {
-            Shape::Object { entries, .. } => entries.iter().all(|entry| writable(&entry.key)),
+            Shape::Object { entries, .. } => entries.iter().all(|entry| is_writable_key(&entry.key)),
             Shape::Literals(values) => values.iter().all(spells),
             _ => true,
         };
@@ -210,13 +215,8 @@ impl Schema {
     }
 }
 
-/// A key that calls can write.
-fn writable(key: &str) -> bool {
-    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_$@./-".contains(&byte))
-}
-
 /// About the bytes of a value's text; does not recurse deeper than JSON that was parsed can be nested.
-fn size(value: &Value) -> usize {
+pub(super) fn size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 2,
         Value::Array(items) => items.iter().map(|item| size(item) + 1).sum::<usize>() + 2,
@@ -307,6 +307,7 @@ struct Reader<'a> {
     known: HashMap<String, Id>,
     values: usize,
     bytes: usize,
+    apart: Apart<'a>,
 }
 
 impl<'a> Reader<'a> {
@@ -420,7 +421,7 @@ impl<'a> Reader<'a> {
             if branches.is_empty() {
                 return self.refuse(at, format!("`{key}` is empty"));
             }
-            if key == "oneOf" && !self.apart(branches) {
+            if key == "oneOf" && !self.apart.are_all(branches) {
                 return self.refuse(at, "branches of `oneOf` overlap: one value would fit several");
             }
             let ids = branches.iter().enumerate();
@@ -546,6 +547,9 @@ impl<'a> Reader<'a> {
             Some(_) => return self.refuse(at, "`required` must be a list"),
         };
         let required: std::collections::HashSet<&str> = required.into_iter().collect();
+        if properties.len().max(required.len()) > MAX_ENTRIES {
+            return self.refuse(at, format!("an object of more than {MAX_ENTRIES} properties"));
+        }
         let mut entries = Vec::with_capacity(properties.len());
         for (key, value) in map.get("properties").and_then(|value| value.as_object()).into_iter().flatten() {
             let value = self.schema(value, &format!("{at}.properties.{key}"), depth + 1)?;
@@ -572,63 +576,6 @@ impl<'a> Reader<'a> {
             entries.push(Entry { key: name.to_owned(), value, required: true });
         }
         Ok(Shape::Object { entries, others })
-    }
-
-    /// Whether no value fits two of these: types differ, or one and the same required property has other constants.
-    fn apart(&self, branches: &[Value]) -> bool {
-        let resolved: Vec<&Value> = branches.iter().map(|branch| self.followed(branch)).collect();
-        if resolved.len() > 64 {
-            return false;
-        }
-        let pairs = resolved.iter().enumerate();
-        pairs.into_iter().all(|(i, a)| resolved[i + 1..].iter().all(|b| self.are_apart(a, b)))
-    }
-
-    fn followed<'v>(&'v self, mut value: &'v Value) -> &'v Value {
-        for _ in 0..8 {
-            let Some(text) = value.get("$ref").and_then(Value::as_str) else { break };
-            let Some(target) = text.strip_prefix('#').and_then(|at| self.document.pointer(at)) else { break };
-            value = target;
-        }
-        value
-    }
-
-    fn are_apart(&self, a: &Value, b: &Value) -> bool {
-        let kinds = |value: &Value| -> Option<Vec<String>> {
-            match value.get("type")? {
-                Value::String(kind) => Some(vec![kind.clone()]),
-                Value::Array(kinds) => kinds.iter().map(|kind| Some(kind.as_str()?.to_owned())).collect(),
-                _ => None,
-            }
-        };
-        if let (Some(a), Some(b)) = (kinds(a), kinds(b)) {
-            let number = |kind: &String| kind == "number" || kind == "integer";
-            let same = |a: &String| b.iter().any(|b| a == b || (number(a) && number(b)));
-            if !a.iter().any(same) {
-                return true;
-            }
-        }
-        if let (Some(a), Some(b)) = (constants(a), constants(b)) {
-            return !a.iter().any(|value| b.contains(value));
-        }
-        let property = |value: &'_ Value, name: &str| -> Option<Vec<Value>> {
-            let required = value.get("required")?.as_array()?.iter().any(|key| key.as_str() == Some(name));
-            let schema = value.get("properties")?.get(name)?;
-            if required { constants(self.followed(schema)) } else { None }
-        };
-        let names = a.get("properties").and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key);
-        names.into_iter().any(|name| match (property(a, name), property(b, name)) {
-            (Some(a), Some(b)) => !a.iter().any(|value| b.contains(value)),
-            _ => false,
-        })
-    }
-}
-
-fn constants(value: &Value) -> Option<Vec<Value>> {
-    match (value.get("const"), value.get("enum")) {
-        (Some(one), _) => Some(vec![one.clone()]),
-        (None, Some(Value::Array(values))) => Some(values.clone()),
-        _ => None,
     }
 }
 

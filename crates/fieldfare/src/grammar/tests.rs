@@ -430,3 +430,128 @@ fn hostile_schemas_are_refused_soon() {
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     }
 }
+
+/// Whether the grammar takes all of this text, byte by byte, and then may end.
+fn takes(lark: &str, text: &str) -> bool {
+    let mut matcher = grammars().0.matcher(lark).unwrap();
+    let mut ids = Vec::new();
+    tokenizer().encode(text, &mut ids);
+    ids.iter().all(|&id| {
+        matcher.compute_mask().is_ok_and(|mask| mask.is_allowed(id)) && matcher.consume_token(id).is_ok()
+    }) && matcher.is_accepting().unwrap()
+}
+
+#[test]
+fn whole_numbers_are_those_of_64_bits() {
+    let lark = json(&Schema::parse(&json!({ "type": "integer" }), "schema", false).unwrap());
+    let edges = [0, 1, 10, 1 << 53, 999_999_999_999_999_999, 1_234_567_890_123_456_789, i64::MAX, i64::MIN];
+    for number in edges.into_iter().flat_map(|number| [number, number.wrapping_neg()]) {
+        assert!(takes(&lark, &number.to_string()), "{number}");
+    }
+    for number in [u64::MAX, u64::MAX - 1, 10_000_000_000_000_000_000, 18_446_744_073_700_000_000] {
+        assert!(takes(&lark, &number.to_string()), "{number}");
+    }
+    for beyond in [
+        "18446744073709551616",
+        "-9223372036854775809",
+        "20000000000000000000",
+        "-10000000000000000000",
+        "01",
+        "-0",
+    ] {
+        assert!(!takes(&lark, beyond), "{beyond}");
+    }
+}
+
+#[test]
+fn calls_have_the_keys_that_can_be_read_back() {
+    let good =
+        ["My Notes.md", "Größe", "a+b.txt", "#1", "a/b", "it's", "x", "\u{4e2d}\u{6587}", "a\u{a0}b", "~<|>"];
+    let bad = [
+        " a",
+        "a ",
+        "\u{3000}a",
+        "a\u{a0}",
+        "'a",
+        "\"a",
+        "a\"b",
+        "a=b",
+        "a,b",
+        "a{b",
+        "a]b",
+        "a(b",
+        "a\tb",
+        "a\u{85}b",
+        "",
+    ];
+    let rule = CallRule { name: "f".to_owned(), arguments: ArgumentRule::Open };
+    let open = call(&[&rule], 52);
+    let fixed = |key: &str| CallRule::strict("f", &json!({ "properties": { key: { "type": "null" } } }));
+    for key in good {
+        let text = format!("call:f{{{key}:null}}");
+        assert!(takes(&open, &text), "{key:?}");
+        assert!(takes(&call(&[&fixed(key).unwrap()], 52), &text), "{key:?}");
+    }
+    for key in bad {
+        assert!(!takes(&open, &format!("call:f{{{key}:null}}")), "{key:?}");
+        fixed(key).unwrap_err();
+    }
+}
+
+#[test]
+fn many_optional_entries_are_followed_to_the_end() {
+    let properties = |count: usize| -> serde_json::Map<String, Value> {
+        (0..count).map(|i| (format!("p{i}"), json!({ "type": "null" }))).collect()
+    };
+    let parse = |schema: Value| Schema::parse(&schema, "schema", false);
+    let error = parse(json!({ "properties": properties(1500) })).unwrap_err().to_string();
+    assert!(error.starts_with("schema") && error.contains("properties"), "{error}");
+    let parsed = parse(json!({ "properties": properties(500) })).unwrap();
+    let lark = json(&parsed);
+    for text in ["{}", "{ \"p0\": null }", "{\"p7\":null,\n  \"p400\":null, \"p499\":null\n}"] {
+        assert!(takes(&lark, text), "{text}");
+    }
+    // One behind the other, they lead deeper than the stack of a thread usually goes.
+    let nested = (0..4).fold(json!({ "type": "null" }), |inner, _| {
+        let mut properties = properties(499);
+        properties.insert("q".to_owned(), inner);
+        json!({ "properties": properties })
+    });
+    assert!(takes(&json(&parse(nested).unwrap()), "{\"q\":{\"q\":{}}}"));
+    // And as many branches.
+    let branches: Vec<Value> = (0..1990).map(|i| json!({ "const": i })).collect();
+    let parsed = Schema::parse(&json!({ "anyOf": branches }), "schema", false).unwrap();
+    assert!(takes(&json(&parsed), "1234"));
+}
+
+#[test]
+fn branches_are_compared_within_bounds() {
+    let list = |from: usize, to: usize| (from..to).collect::<Vec<_>>();
+    let branch = |target: &str, count: usize| {
+        let names: Vec<String> = (0..count).map(|i| format!("p{i}")).collect();
+        let properties: serde_json::Map<String, Value> =
+            names.iter().map(|name| (name.clone(), json!({ "$ref": target }))).collect();
+        json!({ "type": "object", "properties": properties, "required": names })
+    };
+    let parse = |a: Value, b: Value, count: usize| {
+        let schema = json!({ "oneOf": [branch("#/$defs/a", count), branch("#/$defs/b", count)],
+            "$defs": { "a": { "enum": a }, "b": { "enum": b } } });
+        let start = Instant::now();
+        let result = Schema::parse(&schema, "schema", false);
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        result.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let huge = parse(json!(list(0, 9000)), json!(list(9000, 18_000)), 1500).unwrap_err();
+    assert!(huge.contains("overlap"), "{huge}");
+    // Few constants, but behind many references: either answer is right, and soon.
+    let long = |c: &str| json!([c.repeat(50_000)]);
+    let long = parse(long("a"), long("b"), 1500).unwrap_err();
+    assert!(long.contains("overlap"), "{long}");
+    // What is small is compared, values as values.
+    parse(json!(list(0, 64)), json!(list(64, 128)), 20).unwrap();
+    parse(json!([{ "a": 1, "b": 2 }]), json!([{ "b": 2, "a": 1 }]), 1).unwrap_err();
+    parse(json!(["x", 1]), json!([1, "y"]), 3).unwrap_err();
+    let many: Vec<Value> =
+        (0..64).map(|i| json!({ "properties": { "kind": { "const": i } }, "required": ["kind"] })).collect();
+    Schema::parse(&json!({ "oneOf": many }), "schema", false).unwrap();
+}

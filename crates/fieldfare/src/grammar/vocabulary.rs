@@ -4,6 +4,7 @@
 //! the bytes that the streaming decoder would show; control tokens have none, but for the quote mark of calls, which
 //! grammars name by id. `<unused7>` and the like are left out: no text has them.
 
+use super::schema::MAX_NODES;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 use llguidance::api::TopLevelGrammar;
@@ -16,6 +17,14 @@ use std::sync::{Arc, OnceLock};
 
 /// Most states of a grammar's lexer: each takes 1 to 2 KB.
 const MAX_LEXER_STATES: usize = 30_000;
+/// Most places in a grammar that an answer can be at once. Behind the brace of an object whose entries are all optional
+/// it is at each of them, in some places for every part of the schema; fewer would fail answers half-way.
+const MAX_ROW: usize = 16 * MAX_NODES;
+/// Most of these of all beginnings of tokens together; 20,000 take about 1 ms.
+const MAX_STEP: usize = 2_000_000;
+/// Stack for compiling, which goes down a few frames for each rule that leads to another: about 3 KB each, and as many
+/// of them as a schema has parts. Only what is used is taken.
+const STACK: usize = 64 << 20;
 
 /// The tree, and a twig that stands in for it while the factory is made.
 struct Tree {
@@ -82,7 +91,12 @@ impl Vocabulary {
     /// The matcher of a grammar, at its beginning. The error is for developers: it may quote the grammar.
     pub(super) fn matcher(&self, lark: &str) -> std::result::Result<Matcher, String> {
         let made = self.made.get_or_init(|| make(&self.tokenizer)).as_ref().map_err(Clone::clone)?;
-        let parser = made.factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
+        let compile = || made.factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
+        let parser = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("grammar".to_owned()).stack_size(STACK);
+            let thread = thread.spawn_scoped(scope, compile).map_err(|error| error.to_string())?;
+            thread.join().map_err(|_| "compiling panicked".to_owned())
+        })?;
         let matcher = Matcher::new(parser.map(|mut parser| {
             parser.bias_computer = made.walk.clone();
             parser
@@ -115,6 +129,8 @@ fn make(tokenizer: &Tokenizer) -> std::result::Result<Made, String> {
     factory.quiet();
     let limits = factory.limits_mut();
     limits.max_lexer_states = MAX_LEXER_STATES;
+    limits.max_items_in_row = MAX_ROW;
+    limits.step_max_items = MAX_STEP;
     limits.verbose_errors = false;
     limits.precompute_large_lexemes = false;
     Ok(Made { factory, walk: Arc::new(Walk(tree)) })

@@ -255,6 +255,9 @@ impl Proofs {
         if self.running.as_ref().is_some_and(|(.., thread)| thread.is_finished()) {
             self.join()?;
         }
+        if self.wrong.is_some() {
+            return Ok(()); // it is over
+        }
         let all = prover.geometry.experts.layers.len();
         // `model_weights.bin` is complete before any layer is; a shard without experts waits for the first.
         let ready = |needs: usize| layers >= needs.max(1).min(all);
@@ -294,8 +297,11 @@ impl Proofs {
     ) -> Result<Vec<(String, Proof)>> {
         meter.stage(Stage::Proving)?;
         loop {
-            self.start(prover, dir, usize::MAX)?;
-            if self.running.is_none() {
+            // What others would be proven by may not be there yet.
+            if self.wrong.is_none() {
+                self.start(prover, dir, usize::MAX)?;
+            }
+            if self.running.is_none() || self.wrong.is_some() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));

@@ -80,11 +80,11 @@ pub trait Forward {
     /// Bytes of kept texts, and of what this one keeps for going back, that are too many once `rows` more ids are fed and
     /// other texts have grown by `extra` bytes. What is not given up in time is taken from this text's points.
     fn excess(&self, rows: usize, extra: u64) -> u64;
-    /// What [`Kept::write`] wrote.
+    /// What [`Kept::write`] wrote, about so many bytes, for which memory is freed before they are read.
     ///
     /// # Errors
     /// [`crate::Error::Damaged`] where it is of another model, or not whole.
-    fn read_sequence(&self, from: &mut dyn Read) -> Result<Self::Sequence>;
+    fn read_sequence(&mut self, from: &mut dyn Read, bytes: u64) -> Result<Self::Sequence>;
 }
 
 /// What a model keeps of a text: its keys and values. A clone shares memory with the original.

@@ -225,11 +225,16 @@ impl Runner {
         {
             self.sequence.unmark(point);
         }
-        let Some(shared) = self.memory.shared_bytes else { return };
-        let left = shared.saturating_sub(self.sequence.held_at(end)).saturating_sub(pass_bytes);
-        let slots = usize::try_from(left / self.dir.manifest().expert_stride.max(1)).unwrap_or(usize::MAX);
         // One token after the other needs a slot in every layer; a pass over many has buffers of its own.
         let least = if pass_bytes > 0 { 0 } else { self.config.layers.len() };
+        self.resize_slots(end, pass_bytes, least);
+    }
+
+    /// Leaves the slots what the cache at `end` and `beside` do not take of what they share, but never fewer than `least`.
+    fn resize_slots(&mut self, end: usize, beside: u64, least: usize) {
+        let Some(shared) = self.memory.shared_bytes else { return };
+        let left = shared.saturating_sub(self.sequence.held_at(end)).saturating_sub(beside);
+        let slots = usize::try_from(left / self.dir.manifest().expert_stride.max(1)).unwrap_or(usize::MAX);
         self.store.resize(slots.max(least));
     }
 
@@ -509,7 +514,8 @@ impl Forward for Runner {
         self.excess_at(end, self.pass_bytes(rows.min(self.pass_tokens)), extra)
     }
 
-    fn read_sequence(&self, from: &mut dyn Read) -> Result<Sequence> {
+    fn read_sequence(&mut self, from: &mut dyn Read, bytes: u64) -> Result<Sequence> {
+        self.resize_slots(self.sequence.position(), bytes, self.config.layers.len());
         self.cache.read(from)
     }
 }

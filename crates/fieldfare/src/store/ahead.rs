@@ -60,7 +60,8 @@ impl ExpertStore {
             return;
         }
         self.readers.call_off(&which);
-        for spare in &mut self.spares {
+        // What is promised to a slot is no guess any more.
+        for spare in self.spares.iter_mut().filter(|spare| spare.for_slot.is_none()) {
             spare.holds = spare.holds.filter(|&(layer, expert)| !which(layer, expert));
         }
     }

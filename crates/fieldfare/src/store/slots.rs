@@ -195,6 +195,8 @@ impl SlotPool {
                 return false; // a loan is out and shares the memory
             }
             self.move_to_front(slots);
+            // Slots taken again lie one behind the other, or huge pages would be paid for that are half used.
+            self.block[slots..self.capacity].sort_unstable();
             if let Some(memory) = Arc::get_mut(&mut self.memory) {
                 memory.release((slots + self.spares) * self.stride);
             }

@@ -438,16 +438,22 @@ fn a_wrong_byte_leaves_the_old_model_where_it_is() {
     let place = place(Layout::Tiled, false);
     install(&place.source, &place.out, Layout::V1).expect("the old one");
     let old = contents(&place.out);
-    let hub = FakeHub::start(served(&place.source), |_, asked| {
-        let hit = asked.is_storage()
-            && asked.path.contains("00003")
-            && asked.range.is_some_and(|(a, _)| a > 200_000);
-        if hit { Fault::Flip } else { Fault::None }
-    });
-    let over = FetchOptions { overwrite: true, ..options(&hub, &place.out) };
-    let message = run(&over).expect_err("a wrong byte").to_string();
-    assert!(message.contains("00003") && message.contains("SHA-256"), "{message}");
-    assert!(contents(&place.out) == old, "the old model is as it was");
+    for shard in ["00001", "00002", "00003"] {
+        let hub = FakeHub::start(served(&place.source), move |_, asked| {
+            let hit = asked.is_storage()
+                && asked.path.contains(&format!("model-{shard}"))
+                && asked.range.is_some_and(|(a, _)| a > 200_000);
+            // An early shard is found wrong while the others still come.
+            if !hit && asked.is_storage() && shard != "00003" {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if hit { Fault::Flip } else { Fault::None }
+        });
+        let over = FetchOptions { overwrite: true, ..options(&hub, &place.out) };
+        let message = run(&over).expect_err("a wrong byte").to_string();
+        assert!(message.contains(shard) && message.contains("SHA-256"), "{shard}: {message}");
+        assert!(contents(&place.out) == old, "the old model is as it was");
+    }
     let fine = FakeHub::start(served(&place.source), |_, _| Fault::None);
     let done = run(&FetchOptions { overwrite: true, ..options(&fine, &place.out) }).expect("install");
     assert!(done.replaced && contents(&place.out) == place.wanted);

@@ -192,3 +192,31 @@ fn files_outlive_the_process_and_damaged_ones_are_left_out() {
     let second = next(&prompt(6), &made, &ids(450, 20));
     assert_eq!(ask(&mut talks, &mut model, &second, None, &made), (Reuse::Restored, 392));
 }
+
+#[test]
+fn a_file_that_memory_has_no_room_for_is_passed_over() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let open = || Some(Snapshots::open(dir.path(), 1 << 20, [1; 32]).expect("a folder"));
+    let (prompt, made) = (ids(0, 400), ids(7, 40));
+    let mut large = model(u64::MAX);
+    let mut talks = Conversations::new(8, open());
+    ask(&mut talks, &mut large, &prompt, None, &made);
+    talks.save_all(&mut large);
+    let second = next(&prompt, &made, &ids(450, 20));
+    let (mut small, mut talks) = (model(100), Conversations::new(8, open()));
+    assert_eq!(ask(&mut talks, &mut small, &second, None, &made), (Reuse::New, 0));
+    assert!(talks.notes().concat().contains("larger than"), "said");
+    assert_eq!(talks.kept().on_disk, 1, "still counted, and there for a larger budget");
+}
+
+#[test]
+fn one_place_gives_way_to_a_file() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let files = Snapshots::open(dir.path(), 1 << 20, [1; 32]).expect("a folder");
+    let (mut model, mut talks) = (model(u64::MAX), Conversations::new(1, Some(files)));
+    let (prompt, made) = (ids(0, 400), ids(7, 40));
+    ask(&mut talks, &mut model, &prompt, None, &made);
+    ask(&mut talks, &mut model, &ids(300, 30), None, &made);
+    let second = next(&prompt, &made, &ids(450, 20));
+    assert_eq!(ask(&mut talks, &mut model, &second, None, &made), (Reuse::Restored, 392));
+}

@@ -198,16 +198,16 @@ impl Line {
             self.pages.resize(page + 1, None);
         }
         let slot = &mut self.pages[page];
-        let own = match slot.take() {
-            None => Arc::new(Page::new(self.shape.kind, self.shape.bytes_of(page), held)?),
-            Some(mut shared) => {
-                if Arc::get_mut(&mut shared).is_none() {
-                    shared = Arc::new(shared.copy()?);
+        // What is there stays until its copy is made: without memory for one nothing is lost.
+        match slot {
+            None => *slot = Some(Arc::new(Page::new(self.shape.kind, self.shape.bytes_of(page), held)?)),
+            Some(shared) => {
+                if Arc::get_mut(shared).is_none() {
+                    *shared = Arc::new(shared.copy()?);
                 }
-                shared
             }
-        };
-        Ok(Arc::get_mut(slot.insert(own)).expect("made, or found alone, just now"))
+        }
+        Ok(slot.as_mut().and_then(Arc::get_mut).expect("made, or found alone, just now"))
     }
 
     /// Puts a page in its place.

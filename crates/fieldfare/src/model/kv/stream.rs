@@ -8,6 +8,8 @@ use std::io::{self, Read, Write};
 
 /// What a stream begins with: its name and version.
 const MAGIC: &[u8; 8] = b"FFKV\0\0\0\x01";
+/// Points of a text in a file at most; more would take for ever to give up.
+const MOST_POINTS: usize = 64;
 
 impl LineShape {
     fn words(&self) -> [u64; 6] {
@@ -95,19 +97,19 @@ fn read_into(sequence: &mut Sequence, from: &mut dyn Read) -> Result<()> {
     }
     let context = sequence.shapes.first().map_or(0, |shape| shape.context);
     let end = count(from, context, "has a position beyond the context")?;
-    let points = count(from, end, "has more points than positions")?;
+    let points = count(from, end.min(MOST_POINTS), "has more points than a text has")?;
     for _ in 0..points {
         let point = count(from, end, "has a point beyond its end")?;
         sequence.mark(point);
     }
     if count(from, usize::MAX, "has no layers")? != sequence.lines.len() {
-        return Err(bad("is of a model of another shape"));
+        return Err(bad("is of another model, or was kept with another --max-context"));
     }
     for layer in 0..sequence.lines.len() {
         let shape = sequence.shapes[layer];
         for expected in shape.words() {
             if word(from)? != expected {
-                return Err(bad("is of a model of another shape"));
+                return Err(bad("is of another model, or was kept with another --max-context"));
             }
         }
         let all = end.div_ceil(shape.page_rows);
