@@ -9,7 +9,7 @@ use crate::metrics::Metrics;
 use crate::wire::error::ApiError;
 use fieldfare::chat::ParsedCall;
 use fieldfare::engine::{
-    Cancel, Engine, Event, Finish, GenerateOptions, Generation, KeptConversations, TokenScore,
+    Cancel, Engine, Event, Finish, GenerateOptions, Generation, KeptConversations, Scores, TokenScore,
 };
 use fieldfare::{Error, Result};
 use std::cell::Cell;
@@ -120,6 +120,12 @@ pub(crate) enum Update {
     Text(String),
     /// More of the thought.
     Reasoning(String),
+    /// How likely the tokens of the prompt were.
+    Prompt(Box<Scores>),
+    /// A call of this tool begins.
+    CallOpened(String),
+    /// More of its arguments.
+    CallArguments(String),
     /// A complete call.
     Call(Box<ParsedCall>),
     /// The end.
@@ -468,6 +474,9 @@ fn run(
             Event::Scores(scores) => Update::Scores(scores.to_vec()),
             Event::Text(text) => Update::Text(text.to_owned()),
             Event::Reasoning(text) => Update::Reasoning(text.to_owned()),
+            Event::PromptScores(scores) => Update::Prompt(Box::new(scores.clone())),
+            Event::CallOpened(name) => Update::CallOpened(name.to_owned()),
+            Event::CallArguments(text) => Update::CallArguments(text.to_owned()),
             Event::ToolCall(call) => {
                 stopped_at_call = work.one_call;
                 Update::Call(Box::new(call.clone()))

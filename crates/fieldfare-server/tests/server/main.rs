@@ -4,6 +4,7 @@
 
 mod answers;
 mod limits;
+mod pieces;
 mod support;
 mod talks;
 mod tls;

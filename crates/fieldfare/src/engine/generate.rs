@@ -30,12 +30,15 @@ pub(super) fn run<F: Forward>(
     let mut sampler = Sampler::new(&options.sampling, session.forward.vocab_size())?.guided(guide);
     let reader = Reader::new(session, options)?;
     StopStrings::validate(&options.stop)?;
-    let out = Out::new(sink, StopStrings::new(options.stop.clone()));
+    let mut out = Out::new(sink, StopStrings::new(options.stop.clone()));
     let clock = Clock::start((session.counters)(session.forward));
     let prompt_scores = options
         .prompt_logprobs
         .map(|top| score::run(session, prompt, 1, top, cancel, &mut |_| ControlFlow::Continue(())))
         .transpose()?;
+    if let Some(scores) = &prompt_scores {
+        out.emit(Event::PromptScores(scores));
+    }
     let tokenizer = session.tokenizer;
     let mut made = Made {
         reader,
@@ -222,7 +225,8 @@ impl<'t> Reader<'t> {
         Ok(match &options.mode {
             OutputMode::Raw => Self::Raw(tokenizer.stream(true, true)),
             OutputMode::Chat { starts_in_reasoning, tools } => {
-                Self::Chat(Box::new(OutputParser::new(tokenizer, tools.clone(), *starts_in_reasoning)))
+                let parser = OutputParser::new(tokenizer, tools.clone(), *starts_in_reasoning);
+                Self::Chat(Box::new(parser.telling(options.told_calls.clone())))
             }
         })
     }
@@ -315,6 +319,8 @@ impl<'s> Out<'s> {
                 self.reasoning.push_str(text);
                 self.emit(Event::Reasoning(text));
             }
+            OutputEvent::CallOpened(name) => self.emit(Event::CallOpened(name)),
+            OutputEvent::CallArguments(text) => self.emit(Event::CallArguments(text)),
             OutputEvent::ToolCall(call) => {
                 self.tool_calls.push(call.clone());
                 self.emit(Event::ToolCall(call));
@@ -397,6 +403,7 @@ impl Made<'_, '_> {
             reasoning: Some(out.reasoning).filter(|r| !r.is_empty()),
             tool_calls: out.tool_calls,
             truncated_tool_call: parsed.as_ref().is_some_and(|p| p.truncated_tool_call),
+            cut_call: parsed.as_ref().and_then(|p| p.cut_call.clone()),
             call_error: parsed.and_then(|p| p.error),
             scores: out.scores,
             prompt_scores: self.prompt_scores,

@@ -18,7 +18,7 @@ mod snapshots;
 pub use budget::{Core, MemoryBudget, Plan};
 pub use conversations::{KeptConversations, Reuse};
 pub use event::{Candidate, Event, Finish, Generation, Scores, Timings, TokenScore};
-pub use options::{Cancel, EngineOptions, GenerateOptions, OutputMode};
+pub use options::{Beside, Cancel, EngineOptions, GenerateOptions, OutputMode};
 pub use session::Session;
 
 #[cfg(test)]
