@@ -200,7 +200,7 @@ impl Batch {
                 Ok(Step::Now) => self.flush()?,
                 // Late enough, or somebody waits for room.
                 Err(RecvTimeoutError::Timeout) if left.is_zero() || self.window.take_wanted() => {
-                    self.flush()?
+                    self.flush()?;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.flush(),

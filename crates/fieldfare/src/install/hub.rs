@@ -354,6 +354,7 @@ fn failed(url: &str, error: &ureq::Error) -> Fault {
     let reason = match error {
         ureq::Error::Timeout(_) => "no answer in time".to_owned(),
         ureq::Error::HostNotFound => "its host is not known (is there a network?)".to_owned(),
+        ureq::Error::Io(e) if is_unresolved(e) => format!("its host is not known (is there a network?): {e}"),
         ureq::Error::Io(e) => e.to_string(),
         ureq::Error::ConnectionFailed => "cannot connect".to_owned(),
         ureq::Error::Rustls(e) => e.to_string(),
@@ -364,10 +365,18 @@ fn failed(url: &str, error: &ureq::Error) -> Fault {
     };
     let trouble = match error {
         ureq::Error::HostNotFound => Trouble::NoHost,
+        ureq::Error::Io(e) if is_unresolved(e) => Trouble::NoHost,
         ureq::Error::Timeout(_) => Trouble::NoAnswer,
         _ => Trouble::NoConnection,
     };
     Fault::again(trouble, format!("{}: {reason}", shown(url)))
+}
+
+/// The error of a name that cannot be resolved has no kind of its own: the text is the standard library's, the numbers are those of
+/// Windows.
+fn is_unresolved(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(11_001..=11_004))
+        || error.to_string().starts_with("failed to lookup address information")
 }
 
 fn bad(url: &str, reason: &str) -> Error {
