@@ -20,9 +20,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
 use std::convert::Infallible;
+use std::future::Future;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream as StdStream};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -289,11 +290,25 @@ impl Bound {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Opens the port: whoever comes is told that the model is being loaded, until [`Listening::serve`] has it.
+    /// Opens the port: whoever comes is told that the model is being loaded, until [`Listening::open`] has it.
     ///
     /// # Errors
     /// The system gives no threads or no socket.
     pub fn listen(self, stop: &Stop, log: Log) -> std::io::Result<Listening> {
+        let mut listening = self.prepare(stop, log)?;
+        listening.start();
+        Ok(listening)
+    }
+
+    /// Serves a model that is open until `stop` is asked for, and until what ran then has ended.
+    ///
+    /// # Errors
+    /// The system gives no threads or no socket.
+    pub fn serve(self, model: impl Model, facts: Facts, stop: &Stop, log: Log) -> std::io::Result<()> {
+        self.prepare(stop, log)?.open(model, facts)?.run()
+    }
+
+    fn prepare(self, stop: &Stop, log: Log) -> std::io::Result<Listening> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (address, scheme, options) = (self.address, self.scheme(), self.options);
         let guard = Guard {
@@ -302,28 +317,24 @@ impl Bound {
             key: options.api_key.clone(),
             origins: options.cors.clone(),
         };
-        let front =
-            Arc::new(Front { guard, metrics: Arc::new(Metrics::new(log)), app: OnceLock::new() });
-        let stop = stop.0.subscribe();
+        let front = Arc::new(Front { guard, metrics: Arc::new(Metrics::new(log)), app: OnceLock::new() });
         let tls = self.tls.map(TlsAcceptor::from);
-        let accepting = runtime.spawn(run(self.listener, tls, front.clone(), stop, options.grace));
-        Ok(Listening { runtime, front, accepting, address, scheme, options })
+        let accept = run(self.listener, tls, front.clone(), stop.0.subscribe(), options.grace);
+        Ok(Listening { runtime, front, accept: Accept::Ready(Box::pin(accept)), address, scheme, options })
     }
+}
 
-    /// [`Bound::listen`] and [`Listening::serve`], for a model that is open.
-    ///
-    /// # Errors
-    /// Those of both.
-    pub fn serve(self, model: impl Model, facts: Facts, stop: &Stop, log: Log) -> std::io::Result<()> {
-        self.listen(stop, log)?.serve(model, facts)
-    }
+/// Taking connections: not begun, or going on.
+enum Accept {
+    Ready(Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>),
+    Going(JoinHandle<std::io::Result<()>>),
 }
 
 /// A server without its model. Dropped, it closes the port.
 pub struct Listening {
     runtime: Runtime,
     front: Arc<Front>,
-    accepting: JoinHandle<std::io::Result<()>>,
+    accept: Accept,
     address: SocketAddr,
     scheme: &'static str,
     options: Options,
@@ -340,14 +351,23 @@ impl Listening {
         self.scheme
     }
 
-    /// Serves until the stop is asked for, and until what ran then has ended.
+    fn start(&mut self) {
+        let going = |accept| match accept {
+            Accept::Ready(future) => Accept::Going(self.runtime.spawn(future)),
+            going @ Accept::Going(_) => going,
+        };
+        let nothing = Accept::Ready(Box::pin(async { Ok(()) }));
+        self.accept = going(std::mem::replace(&mut self.accept, nothing));
+    }
+
+    /// Answers with this model from now on.
     ///
     /// # Errors
-    /// The system gives no threads or no socket.
-    pub fn serve(self, model: impl Model, facts: Facts) -> std::io::Result<()> {
-        let Self { runtime, front, accepting, options, .. } = self;
-        let metrics = front.metrics.clone();
-        let (door, thread) = Door::open(model, options.queue, metrics.clone(), runtime.handle().clone())?;
+    /// The system gives no thread.
+    pub fn open(mut self, model: impl Model, facts: Facts) -> std::io::Result<Serving> {
+        let (options, metrics) = (self.options.clone(), self.front.metrics.clone());
+        let (door, thread) =
+            Door::open(model, options.queue, metrics.clone(), self.runtime.handle().clone())?;
         let served = Served {
             id: facts.id,
             aliases: options.aliases,
@@ -373,15 +393,39 @@ impl Listening {
             both_reasoning: options.both_reasoning,
         };
         // There was none before.
-        let _ = front.app.set(Arc::new(app));
-        let result = runtime.block_on(accepting);
-        door.close();
-        door.abort();
-        let ended = thread.join();
+        let _ = self.front.app.set(Arc::new(app));
+        self.start();
+        Ok(Serving { listening: self, door, thread })
+    }
+}
+
+/// A server with its model.
+pub struct Serving {
+    listening: Listening,
+    door: Door,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Serving {
+    /// Serves until the stop is asked for, and until what ran then has ended.
+    ///
+    /// # Errors
+    /// The system gives no socket.
+    pub fn run(self) -> std::io::Result<()> {
+        let Listening { runtime, accept, .. } = self.listening;
+        let result = match accept {
+            Accept::Ready(future) => runtime.block_on(future),
+            Accept::Going(task) => {
+                runtime.block_on(task).unwrap_or_else(|error| Err(std::io::Error::other(error)))
+            }
+        };
+        self.door.close();
+        self.door.abort();
+        let ended = self.thread.join();
         runtime.shutdown_timeout(FAREWELL);
         // The thread catches the panics of the model; its own would be a fault of this crate.
         ended.map_err(|_| std::io::Error::other("the engine's thread panicked"))?;
-        result.unwrap_or_else(|error| Err(std::io::Error::other(error)))
+        result
     }
 }
 

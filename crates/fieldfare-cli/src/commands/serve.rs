@@ -31,19 +31,23 @@ pub fn run(args: &ServeArgs) -> Outcome {
         Some(server) => server,
         None => listen(args, &stop)?,
     };
+    let (plan, greeting) = (engine.plan().to_string(), greeting(&server, &facts));
+    let server = server
+        .open(engine, facts)
+        .map_err(|error| Failure::failed(format!("the server cannot begin: {error}")))?;
     if !args.quiet {
-        report::statistics(&engine.plan().to_string());
+        report::statistics(&plan);
         if fieldfare_demo::is_demo(&directory) {
             report::note(&demo::banner());
         }
-        report::note(&greeting(&server, &facts));
+        report::note(&greeting);
     }
     let asked = stop.clone();
     interrupt::listen_with(move || asked.stop());
     if interrupt::asked() {
         stop.stop();
     }
-    server.serve(engine, facts).map_err(|error| Failure::failed(format!("the server ended: {error}")))
+    server.run().map_err(|error| Failure::failed(format!("the server ended: {error}")))
 }
 
 fn listen(args: &ServeArgs, stop: &Stop) -> Outcome<Listening> {

@@ -492,7 +492,7 @@ fn whoever_comes_before_the_model_is_told_to_wait() {
     let locks = tempfile::tempdir().unwrap();
     let engine = open(&locks, EngineOptions { max_context: 512, ..EngineOptions::default() });
     let facts = Facts::of(&engine).unwrap();
-    let serving = std::thread::spawn(move || server.serve(engine, facts));
+    let serving = std::thread::spawn(move || server.open(engine, facts).unwrap().run());
     until("it is ready", || ask("GET", "/health", &[], "").status == 200);
     assert_eq!(ask("POST", "/v1/chat/completions", &[JSON], &chat).status, 200);
     stop.stop();
