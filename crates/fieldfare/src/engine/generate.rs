@@ -308,6 +308,15 @@ impl<'s> Out<'s> {
         self.emit(Event::Text(text));
     }
 
+    /// Shows what was held back, unless a stop string ended the text.
+    fn release(&mut self) {
+        if !self.stopped {
+            let mut rest = String::new();
+            self.stops.finish(&mut rest);
+            self.show(&rest);
+        }
+    }
+
     fn event(&mut self, event: OutputEvent<'_>) {
         match event {
             OutputEvent::Content(text) => self.visible(text),
@@ -316,6 +325,8 @@ impl<'s> Out<'s> {
                 self.emit(Event::Reasoning(text));
             }
             OutputEvent::ToolCall(call) => {
+                // Text before a call is not the beginning of anything behind it.
+                self.release();
                 self.tool_calls.push(call.clone());
                 self.emit(Event::ToolCall(call));
             }
@@ -426,11 +437,7 @@ fn flush(reader: Reader<'_>, out: &mut Out<'_>, finish: Finish) -> Option<Parsed
             Some(parser.finish(end, &mut |event| out.event(event)))
         }
     };
-    if !out.stopped {
-        let mut rest = String::new();
-        out.stops.finish(&mut rest);
-        out.show(&rest);
-    }
+    out.release();
     parsed
 }
 

@@ -574,6 +574,22 @@ fn chat_parts_come_apart() {
 }
 
 #[test]
+fn text_that_waits_comes_out_before_a_call() {
+    let said = "Wait 12<|tool_call>call:f{}<tool_call|>3 and";
+    let options = GenerateOptions { stop: stopping(&["123", "2<"]).stop, ..chat(&["f"]) };
+    let (generation, seen) = Bench::saying(said).run(&[2], &options).unwrap();
+    assert_eq!(generation.tool_calls.len(), 1);
+    assert!(generation.text.starts_with("Wait 12"), "{}", generation.text);
+    let call = seen.iter().position(|seen| seen == "[f]").expect("a call");
+    assert_eq!(seen[..call].concat(), "Wait 12");
+    // One that is complete before the call ends the answer there.
+    let options = GenerateOptions { stop: stopping(&["12"]).stop, ..chat(&["f"]) };
+    let (generation, seen) = Bench::saying(said).run(&[2], &options).unwrap();
+    assert_eq!((generation.text.as_str(), generation.tool_calls.len()), ("Wait ", 0));
+    assert_eq!(seen.concat(), "Wait ");
+}
+
+#[test]
 fn placeholders_are_never_chosen_in_chat() {
     // The model's first wish is `<pad>`, then `<|turn>`, its second is always `b`.
     let script = |fed: &[u32], logits: &mut [f32]| {
