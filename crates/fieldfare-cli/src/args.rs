@@ -6,6 +6,7 @@ mod serve;
 mod values;
 pub use bench::{BenchArgs, DoctorArgs, GroupArg, RoutingArg};
 pub use serve::ServeArgs;
+pub use values::Parallel;
 use values::{integer, memory, number, seed};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -58,7 +58,9 @@ pub struct Options {
     pub allowed_hosts: Vec<String>,
     /// Further names of the model.
     pub aliases: Vec<String>,
-    /// Requests that may wait while one runs.
+    /// Requests that may run side by side.
+    pub parallel: usize,
+    /// Requests that may wait beside those that run.
     pub queue: usize,
     /// Largest body in bytes.
     pub max_body: usize,
@@ -89,6 +91,7 @@ impl Default for Options {
             cors: Vec::new(),
             allowed_hosts: Vec::new(),
             aliases: Vec::new(),
+            parallel: 1,
             queue: 4,
             max_body: 16 << 20,
             body_pause: Duration::from_secs(60),
@@ -261,6 +264,13 @@ impl Bound {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
+    /// With so many requests side by side, now that the model's memory is known.
+    #[must_use]
+    pub fn side_by_side(mut self, parallel: usize) -> Self {
+        self.options.parallel = parallel;
+        self
+    }
+
     /// Serves until `stop` is asked for, and until what ran then has ended.
     ///
     /// # Errors
@@ -268,8 +278,12 @@ impl Bound {
     pub fn serve(self, model: impl Model, facts: Facts, stop: &Stop, log: Log) -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let metrics = Arc::new(Metrics::new(log));
-        let (door, thread) =
-            Door::open(model, self.options.queue, metrics.clone(), runtime.handle().clone())?;
+        let (door, thread) = Door::open(
+            model,
+            (self.options.parallel.max(1), self.options.queue),
+            metrics.clone(),
+            runtime.handle().clone(),
+        )?;
         let guard = Guard {
             loopback: self.address.ip().is_loopback(),
             hosts: self.options.allowed_hosts,

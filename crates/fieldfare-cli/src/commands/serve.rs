@@ -1,7 +1,7 @@
 //! `fieldfare serve`: the model behind an HTTP address.
 
 use super::answer;
-use crate::args::ServeArgs;
+use crate::args::{Parallel, ServeArgs};
 use crate::failure::Failure;
 use crate::ui::report;
 use crate::{Outcome, demo, interrupt, locate};
@@ -25,8 +25,15 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let directory = locate::model(args.model.model.as_deref(), args.quiet)?;
     let engine = open(args, &directory)?;
     let facts = Facts::of(&engine)?;
+    let plan = engine.plan();
+    let parallel = match args.parallel {
+        Parallel::Auto => plan.suggested_parallel(),
+        Parallel::Most(most) => most,
+    };
+    let bound = bound.side_by_side(parallel);
     if !args.quiet {
-        report::statistics(&engine.plan().to_string());
+        report::statistics(&plan.to_string());
+        report::statistics(&side_by_side(parallel, plan.texts_bytes()));
         if fieldfare_demo::is_demo(&directory) {
             report::note(&demo::banner());
         }
@@ -92,6 +99,15 @@ fn open(args: &ServeArgs, directory: &Path) -> Outcome<Engine> {
         }
     }
     Err(refusal.map_or_else(|| Failure::failed("no context fits"), Failure::from))
+}
+
+/// How many requests are answered at once, and what their texts may take.
+fn side_by_side(parallel: usize, bytes: u64) -> String {
+    let mb = bytes / 1_000_000;
+    match parallel {
+        1 => "one request at a time".to_owned(),
+        _ => format!("up to {parallel} requests side by side, with {mb} MB for their KV caches together"),
+    }
 }
 
 fn greeting(bound: &Bound, facts: &Facts) -> String {
