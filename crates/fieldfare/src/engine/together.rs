@@ -260,7 +260,7 @@ impl<'e, F: Forward> Together<'e, F> {
 
     /// Feeds up to `most` ids of what a text lacks; at its end it takes its first step.
     fn pass(&mut self, at: usize, most: usize, listener: &mut dyn Listener) {
-        let forward = &mut *self.session.forward;
+        let (forward, conversations) = (&mut *self.session.forward, &mut *self.session.conversations);
         let text = &mut self.texts[at];
         let (before, end) = (text.fed.len(), text.len().min(text.fed.len() + most));
         let ids = text.ids(before, end);
@@ -270,6 +270,8 @@ impl<'e, F: Forward> Together<'e, F> {
         let Some(kept) = kept else { return };
         let mut sink = |event: Event<'_>| listener.event(*number, event);
         std::mem::swap(forward.sequence(), kept);
+        // The others have grown since it was begun.
+        conversations.make_space(forward, ids.len(), 0);
         let mut progress = |done: usize| {
             let goes_on = answer.reading(before + done, cancel, &mut sink);
             if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
