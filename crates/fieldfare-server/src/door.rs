@@ -10,8 +10,8 @@ use crate::metrics::Metrics;
 use crate::wire::error::ApiError;
 use fieldfare::chat::ParsedCall;
 use fieldfare::engine::{
-    Ask, Cancel, Engine, Event, Finish, GenerateOptions, Generation, KeptConversations, Listener, Sharing,
-    Together, TokenScore,
+    Ask, Cancel, Engine, Event, Finish, GenerateOptions, Generation, KeptConversations, Listener, Scores,
+    Sharing, Together, TokenScore,
 };
 use fieldfare::model::RunnerStats;
 use fieldfare::{Error, Result};
@@ -163,6 +163,12 @@ pub(crate) enum Update {
     Text(String),
     /// More of the thought.
     Reasoning(String),
+    /// How likely the tokens of the prompt were.
+    Prompt(Box<Scores>),
+    /// A call of this tool begins.
+    CallOpened(String),
+    /// More of its arguments.
+    CallArguments(String),
     /// A complete call.
     Call(Box<ParsedCall>),
     /// The end.
@@ -666,6 +672,9 @@ impl Listener for Desk<'_> {
             Event::Scores(scores) => Update::Scores(scores.to_vec()),
             Event::Text(text) => Update::Text(text.to_owned()),
             Event::Reasoning(text) => Update::Reasoning(text.to_owned()),
+            Event::PromptScores(scores) => Update::Prompt(Box::new(scores.clone())),
+            Event::CallOpened(name) => Update::CallOpened(name.to_owned()),
+            Event::CallArguments(text) => Update::CallArguments(text.to_owned()),
             Event::ToolCall(call) => {
                 live.stopped_at_call = live.one_call;
                 Update::Call(Box::new(call.clone()))

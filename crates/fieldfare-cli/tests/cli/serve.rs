@@ -104,6 +104,46 @@ fn a_key_is_asked_for() {
     assert_eq!(interrupt(&mut child), Some(0));
 }
 
+#[cfg(unix)]
+#[test]
+fn what_the_contract_names_is_understood() {
+    let home = Home::new();
+    let key = home.write("key", "a long word\n");
+    let key = key.to_str().unwrap();
+    let more = ["--api-key-file", key, "--wait-ready", "--log-format", "json", "--max-body-bytes", "1KiB"];
+    let (mut child, mut lines, address) =
+        start(&home, &[&more[..], &["--cors-origin", "localhost", "--thinking"]].concat());
+    assert!(get(&address, "/v1/models", "x-api-key: a long wor\r\n").starts_with("HTTP/1.1 401"));
+    let page = get(&address, "/v1/models", "x-api-key: a long word\r\norigin: http://localhost:3000\r\n");
+    assert!(page.to_lowercase().contains("access-control-allow-origin: http://localhost:3000"), "{page}");
+    let post = |body: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        write!(
+            stream,
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nx-api-key: a long word\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let body = r#"{"model":"demo","messages":[{"role":"user","content":"What is 3 + 4?"}],"max_tokens":60}"#;
+    assert!(post(body).contains("\"reasoning_content\""), "it thinks");
+    assert!(post(&" ".repeat(2000)).starts_with("HTTP/1.1 413"));
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    assert!(said["message"].as_str().unwrap().starts_with("answered:"), "{line}");
+    assert!(said["time"].as_f64().unwrap() > 1.7e9 && said["level"] == "info", "{line}");
+    assert_eq!(interrupt(&mut child), Some(0));
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("\"message\":\"ending\""), "{rest}");
+}
+
 /// The disk goes while the model is open: here its file is cut short, which the system answers in the same way.
 #[cfg(unix)]
 #[test]

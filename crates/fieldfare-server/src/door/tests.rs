@@ -15,6 +15,7 @@ pub(crate) fn generation(prompt: usize, ids: Vec<u32>, finish: Finish) -> Genera
         tool_calls: Vec::new(),
         call_error: None,
         truncated_tool_call: false,
+        cut_call: None,
         token_ids: ids,
         scores: Vec::new(),
         prompt_scores: None,

@@ -53,7 +53,7 @@ pub(super) struct Answer<'t> {
     pub(super) fed: usize,
     /// How much of the prompt was at hand, and why no more.
     pub(super) met: (usize, Reuse),
-    pub(super) prompt_scores: Option<Scores>,
+    prompt_scores: Option<Scores>,
     /// When the first token was chosen.
     first: Option<Instant>,
     /// When the prompt was read.
@@ -95,6 +95,12 @@ impl<'t> Answer<'t> {
             first: None,
             prefilled: None,
         })
+    }
+
+    /// How likely the tokens of the prompt were, as it was asked for.
+    pub(super) fn scored(&mut self, scores: Scores, sink: Sink<'_>) {
+        self.shown.emit(Event::PromptScores(&scores), sink);
+        self.prompt_scores = Some(scores);
     }
 
     /// Nothing is to be made.
@@ -208,6 +214,7 @@ impl<'t> Answer<'t> {
             reasoning: Some(shown.reasoning).filter(|r| !r.is_empty()),
             tool_calls: shown.tool_calls,
             truncated_tool_call: parsed.as_ref().is_some_and(|p| p.truncated_tool_call),
+            cut_call: parsed.as_ref().and_then(|p| p.cut_call.clone()),
             call_error: parsed.and_then(|p| p.error),
             scores: shown.scores,
             prompt_scores: self.prompt_scores,
@@ -292,7 +299,8 @@ impl<'t> Reader<'t> {
         Ok(match &options.mode {
             OutputMode::Raw => Self::Raw(tokenizer.stream(true, true)),
             OutputMode::Chat { starts_in_reasoning, tools } => {
-                Self::Chat(Box::new(OutputParser::new(tokenizer, tools.clone(), *starts_in_reasoning)))
+                let parser = OutputParser::new(tokenizer, tools.clone(), *starts_in_reasoning);
+                Self::Chat(Box::new(parser.telling(options.told_calls.clone())))
             }
         })
     }
@@ -392,8 +400,13 @@ impl Shown {
                 self.reasoning.push_str(text);
                 self.emit(Event::Reasoning(text), sink);
             }
+            // Text before a call is not the beginning of anything behind it.
+            OutputEvent::CallOpened(name) => {
+                self.release(sink);
+                self.emit(Event::CallOpened(name), sink);
+            }
+            OutputEvent::CallArguments(text) => self.emit(Event::CallArguments(text), sink),
             OutputEvent::ToolCall(call) => {
-                // Text before a call is not the beginning of anything behind it.
                 self.release(sink);
                 self.tool_calls.push(call.clone());
                 self.emit(Event::ToolCall(call), sink);

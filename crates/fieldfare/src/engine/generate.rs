@@ -19,10 +19,10 @@ pub(super) fn run<F: Forward>(
 ) -> Result<Generation> {
     let counters = (session.counters)(session.forward);
     let mut answer = Answer::new(&session.setting(), prompt, options, counters)?;
-    answer.prompt_scores = options
-        .prompt_logprobs
-        .map(|top| score::run(session, prompt, 1, top, cancel, &mut |_| ControlFlow::Continue(())))
-        .transpose()?;
+    if let Some(top) = options.prompt_logprobs {
+        let scores = score::run(session, prompt, 1, top, cancel, &mut |_| ControlFlow::Continue(()))?;
+        answer.scored(scores, sink);
+    }
     let finish = if answer.is_empty() {
         Finish::Length
     } else {

@@ -325,7 +325,8 @@ impl Bench {
                 Event::Text(text) => seen.push(text.to_owned()),
                 Event::Reasoning(text) => seen.push(format!("({text})")),
                 Event::ToolCall(call) => seen.push(format!("[{}]", call.call.name)),
-                Event::Prefill { .. } | Event::Token { .. } | Event::Scores(_) => {}
+                Event::Prefill { .. } | Event::Token { .. } | Event::Scores(_) | Event::PromptScores(_) => {}
+                Event::CallOpened(_) | Event::CallArguments(_) => {}
             }
             ControlFlow::Continue(())
         });

@@ -224,7 +224,10 @@ impl<'e, F: Forward> Together<'e, F> {
         if let Some(top) = text.scores.take() {
             let go_on = &mut |_| ControlFlow::Continue(());
             match score::run(&mut self.session, &text.prompt, 1, top, &text.cancel, go_on) {
-                Ok(scores) => text.answer.prompt_scores = Some(scores),
+                Ok(scores) => {
+                    let number = text.number;
+                    text.answer.scored(scores, &mut |event| listener.event(number, event));
+                }
                 Err(error) => {
                     self.end(at, Err(error), listener);
                     return false;
