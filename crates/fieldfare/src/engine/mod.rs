@@ -64,10 +64,9 @@ impl Engine {
         options.validate()?;
         let dir = Arc::new(ModelDir::open(path, Integrity::Receipt)?);
         let identity = hash::hex(&dir.manifest_sha256());
-        let what = format!("the model {}", path.display());
         let lock = match &options.runtime_dir {
-            Some(dir) => ModelLock::acquire_in(dir, &identity, what)?,
-            None => ModelLock::acquire(&identity, what)?,
+            Some(dir) => ModelLock::acquire_in(dir, &identity, path)?,
+            None => ModelLock::acquire(&identity, path)?,
         };
         let tokenizer = open_tokenizer(&dir)?;
         let stop_ids = match &tokenizer {
