@@ -8,7 +8,7 @@ use crate::sys::memory::{self, Room};
 use crate::sys::pages;
 
 /// What the program takes besides model and buffers when it has just opened one: code and heap...
-const PROGRAM: u64 = 14 << 20;
+const PROGRAM: u64 = 18 << 20;
 /// ... and, for each id, the tokenizer's tables.
 const TOKENIZER_PER_ID: u64 = 136;
 /// Ids of the full-size model.

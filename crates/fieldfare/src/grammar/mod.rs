@@ -29,7 +29,7 @@ use vocabulary::Vocabulary;
 /// Memory that grammars take from their first use on: compiled ones and what comes and goes while they are made...
 pub const BYTES: u64 = 24 << 20;
 /// ... and, for each token id, the vocabulary's tree.
-pub const BYTES_PER_ID: u64 = 128;
+pub const BYTES_PER_ID: u64 = 152;
 
 /// What the answer itself may be.
 #[derive(Clone, Debug, Default, PartialEq)]
