@@ -48,7 +48,11 @@ pub(crate) struct Ending {
 /// A running child. Dropped, it is asked to end, and killed if it does not.
 pub(crate) struct Process {
     shared: Arc<Mutex<Shared>>,
+    words: Words,
 }
+
+/// The last lines of a child's standard error.
+type Words = Arc<Mutex<VecDeque<String>>>;
 
 struct Shared {
     child: Child,
@@ -101,8 +105,8 @@ impl Process {
             let _ = writeln!(leash, "{}", wire::line(task)).and_then(|()| leash.flush());
         }
         let shared = Arc::new(Mutex::new(Shared { child, leash, asked: false, reaped: false }));
-        let process = Self { shared: shared.clone() };
-        let words = Arc::new(Mutex::new(VecDeque::new()));
+        let words = Words::default();
+        let process = Self { shared: shared.clone(), words: words.clone() };
         let kept = words.clone();
         let listener = std::thread::Builder::new().name("child-errors".into()).spawn(move || {
             for line in lines(err) {
@@ -132,6 +136,12 @@ impl Process {
             })
             .map_err(failed)?;
         Ok(process)
+    }
+
+    /// The last thing that it wrote to standard error behind this beginning.
+    pub(crate) fn said(&self, beginning: &str) -> Option<String> {
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        words.iter().rev().find_map(|line| line.strip_prefix(beginning)).map(str::to_owned)
     }
 
     /// Asks it to end: whatever it does, it ends when its input does.
