@@ -484,6 +484,8 @@ struct Live {
     cancel: Cancel,
     updates: mpsc::Sender<Update>,
     since: Instant,
+    /// Tokens of the prompt.
+    prompt: usize,
     one_call: bool,
     thought: Option<Thought>,
     /// How likely its tokens were was asked for.
@@ -561,7 +563,12 @@ impl Desk<'_> {
         let Job { number, work, cancel, updates, since } = job;
         self.inner.metrics.queue_wait.observe(since.elapsed().as_secs_f64());
         let Work { prompt, options, one_call, thought } = work;
+        if self.live.is_empty() {
+            // How far the prompt before came is nothing to this one.
+            self.inner.metrics.reading(0, prompt.len());
+        }
         self.live.push(Live {
+            prompt: prompt.len(),
             number,
             cancel: cancel.clone(),
             updates,
@@ -665,6 +672,7 @@ impl Listener for Desk<'_> {
             Event::Token { .. } => {
                 metrics.live_tokens.add(1);
                 if !std::mem::replace(&mut live.spoke, true) {
+                    metrics.reading(live.prompt, live.prompt);
                     metrics.first_token.observe(live.since.elapsed().as_secs_f64());
                 }
                 return ControlFlow::Continue(());

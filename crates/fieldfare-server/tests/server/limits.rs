@@ -173,10 +173,9 @@ fn slow_headers_are_cut_off() {
         while started.elapsed() < Duration::from_secs(30) {
             let gone = match drip.read(&mut [0; 1]) {
                 Ok(_) => true,
-                Err(error) => !matches!(
-                    error.kind(),
-                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
-                ),
+                Err(error) => {
+                    !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+                }
             };
             if gone || drip.write_all(b"y").is_err() {
                 break;
@@ -424,6 +423,17 @@ fn browsers_get_a_page_and_programs_get_json() {
         .filter(|row| !row.as_str().unwrap().trim_matches('0').is_empty())
         .count();
     assert_eq!(held, map["layers"].as_array().unwrap().len(), "every layer holds some: {map}");
+    let sum = |of: &str| -> u64 {
+        let counts = server.ask("GET", "/stats?counts", &key, "").json()["experts"]["map"][of].clone();
+        let rows = counts.as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap().clone());
+        rows.map(|count| count.as_u64().unwrap()).sum()
+    };
+    // Every token of prompt and answer chose some in every layer; what was read was missing.
+    let fed = after["prefill"]["total"].as_u64().unwrap() + 6;
+    let layers = map["layers"].as_array().unwrap().len() as u64;
+    assert_eq!(sum("uses") % (fed * layers), 0, "{after}");
+    assert!(sum("uses") > 0 && sum("reads") == after["experts"]["misses"].as_u64().unwrap(), "{after}");
+    assert!(map.get("uses").is_none(), "only who asks gets them");
     // Foreign pages and names get neither.
     assert_eq!(
         server.ask("GET", "/stats", &[("origin", "https://evil.example"), key[0]], "").refusal().0,
@@ -483,7 +493,8 @@ fn whoever_comes_before_the_model_is_told_to_wait() {
     assert_eq!(ask("GET", "/v1/models", &[("host", "evil.example")], "").refusal().0, 403);
     assert_eq!(ask("GET", "/nowhere", &[], "").refusal().0, 404);
     assert_eq!(ask("GET", "/", &[("accept", "text/html")], "").status, 200);
-    let Err(StartError::Failed { message, .. }) = bind(Options { port: address.port(), ..Options::default() })
+    let Err(StartError::Failed { message, .. }) =
+        bind(Options { port: address.port(), ..Options::default() })
     else {
         panic!("it is taken")
     };

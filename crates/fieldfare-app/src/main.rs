@@ -1,0 +1,3 @@
+//! Fieldfare's desktop window.
+
+fn main() {}
