@@ -29,7 +29,7 @@ mod stream;
 mod tls;
 pub mod wire;
 
-pub use door::{Model, Readings};
+pub use door::{Model, Readings, Running};
 pub use metrics::Log;
 pub use serve::{Bound, Facts, Listening, Options, Serving, StartError, Stop, bind};
 pub use tls::TlsFiles;

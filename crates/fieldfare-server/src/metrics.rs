@@ -157,6 +157,7 @@ impl Metrics {
         serde_json::json!({
             "tokens": self.live_tokens.get(),
             "prefill": { "done": done, "total": total },
+            "sharing": readings.sharing,
             "memory": { "resident": process.rss, "peak": process.peak_rss },
             "experts": { "hits": readings.hits, "misses": readings.misses, "bytes_read": readings.bytes_read },
         })
@@ -287,9 +288,23 @@ impl Metrics {
             ("conversation_file_bytes", "Bytes of these files.", kept.disk_bytes as f64),
             ("kv_cache_bytes", "Bytes of keys and values of all conversations.", readings.kv_bytes as f64),
             ("expert_slots", "Slots of all layers for experts.", readings.slots as f64),
+            ("parallel_most", "Texts that may share a step.", readings.sharing.most as f64),
+            ("parallel_now", "Texts that may do so now.", readings.sharing.now as f64),
         ];
         for (name, help, value) in gauges {
             gauge(&mut out, name, help, value);
+        }
+        let sharing = readings.sharing;
+        let trials = format!(" {}", sharing.trials);
+        one(&mut out, "parallel_trials_total", "counter", "Times that sharing steps was measured.", &trials);
+        let _ = write!(
+            out,
+            "# HELP fieldfare_parallel_tokens_per_second Steps of several texts and of one, as last measured.\n# TYPE fieldfare_parallel_tokens_per_second gauge\n"
+        );
+        for (texts, rate) in [("several", sharing.together), ("one", sharing.alone)] {
+            if let Some(rate) = rate {
+                let _ = writeln!(out, "fieldfare_parallel_tokens_per_second{{texts=\"{texts}\"}} {rate:.3}");
+            }
         }
         if let Some(resident) = memory::process().rss {
             gauge(&mut out, "resident_memory_bytes", "Memory of the process.", resident as f64);

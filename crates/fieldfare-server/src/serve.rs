@@ -65,7 +65,9 @@ pub struct Options {
     pub allowed_hosts: Vec<String>,
     /// Further names of the model.
     pub aliases: Vec<String>,
-    /// Requests that may wait while one runs.
+    /// Requests that may run side by side.
+    pub parallel: usize,
+    /// Requests that may wait beside those that run.
     pub queue: usize,
     /// Largest body in bytes.
     pub max_body: usize,
@@ -96,6 +98,7 @@ impl Default for Options {
             cors: Vec::new(),
             allowed_hosts: Vec::new(),
             aliases: Vec::new(),
+            parallel: 1,
             queue: 4,
             max_body: 16 << 20,
             body_pause: Duration::from_secs(60),
@@ -360,14 +363,22 @@ impl Listening {
         self.accept = going(std::mem::replace(&mut self.accept, nothing));
     }
 
+    /// With so many requests side by side, now that the model's memory is known.
+    #[must_use]
+    pub fn side_by_side(mut self, parallel: usize) -> Self {
+        self.options.parallel = parallel;
+        self
+    }
+
     /// Answers with this model from now on.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn open(mut self, model: impl Model, facts: Facts) -> std::io::Result<Serving> {
         let (options, metrics) = (self.options.clone(), self.front.metrics.clone());
+        let places = (options.parallel.max(1), options.queue);
         let (door, thread) =
-            Door::open(model, options.queue, metrics.clone(), self.runtime.handle().clone())?;
+            Door::open(model, places, metrics.clone(), self.runtime.handle().clone())?;
         let served = Served {
             id: facts.id,
             aliases: options.aliases,

@@ -1,6 +1,6 @@
 //! The options of `fieldfare serve`.
 
-use super::values::{bytes, integer, memory, number};
+use super::values::{Parallel, bytes, integer, memory, number, parallel};
 use super::{ModelArgs, TuningArgs};
 use clap::Args;
 use fieldfare::engine::MemoryBudget;
@@ -46,7 +46,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAMES", default_value = "reasoning_content",
         value_parser = ["reasoning_content", "both"])]
     pub reasoning_field: String,
-    /// Requests that may wait while one is answered
+    /// Requests that are answered side by side: 1 to 8, or auto for 4 where memory is plentiful and 1 elsewhere. Where
+    /// they cost each other more than they bring, they go one after the other
+    #[arg(long, value_name = "N", default_value = "auto", allow_negative_numbers = true, value_parser = parallel)]
+    pub parallel: Parallel,
+    /// Requests that may wait beside those that are answered
     #[arg(long, value_name = "N", default_value_t = 4, allow_negative_numbers = true,
         value_parser = integer::<0, 1024>)]
     pub queue_limit: usize,

@@ -1,7 +1,7 @@
 //! `fieldfare serve`: the model behind an HTTP address.
 
 use super::answer;
-use crate::args::ServeArgs;
+use crate::args::{Parallel, ServeArgs};
 use crate::failure::Failure;
 use crate::ui::report;
 use crate::{Outcome, demo, input, interrupt, locate};
@@ -27,16 +27,24 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let directory = locate::model(args.model.model.as_deref(), args.quiet)?;
     let engine = open(args, &directory)?;
     let facts = Facts::of(&engine)?;
+    let plan = engine.plan();
+    let parallel = match args.parallel {
+        Parallel::Auto => plan.suggested_parallel(),
+        Parallel::Most(most) => most,
+    };
     let server = match early {
         Some(server) => server,
         None => listen(args, &stop)?,
-    };
-    let (plan, greeting) = (engine.plan().to_string(), greeting(&server, &facts));
+    }
+    .side_by_side(parallel);
+    let (words, greeting) = (plan.to_string(), greeting(&server, &facts));
+    let beside = side_by_side(parallel, plan.texts_bytes());
     let server = server
         .open(engine, facts)
         .map_err(|error| Failure::failed(format!("the server cannot begin: {error}")))?;
     if !args.quiet {
-        report::statistics(&plan);
+        report::statistics(&words);
+        report::statistics(&beside);
         if fieldfare_demo::is_demo(&directory) {
             report::note(&demo::banner());
         }
@@ -124,6 +132,15 @@ fn open(args: &ServeArgs, directory: &Path) -> Outcome<Engine> {
         }
     }
     Err(refusal.map_or_else(|| Failure::failed("no context fits"), Failure::from))
+}
+
+/// How many requests are answered at once, and what their texts may take.
+fn side_by_side(parallel: usize, bytes: u64) -> String {
+    let mb = bytes / 1_000_000;
+    match parallel {
+        1 => "one request at a time".to_owned(),
+        _ => format!("up to {parallel} requests side by side, with {mb} MB for their KV caches together"),
+    }
 }
 
 fn greeting(server: &Listening, facts: &Facts) -> String {

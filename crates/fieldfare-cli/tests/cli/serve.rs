@@ -8,18 +8,31 @@ use std::time::{Duration, Instant};
 
 /// A server on a free port, and its address.
 fn start(home: &Home, more: &[&str]) -> (Child, BufReader<std::process::ChildStderr>, String) {
+    let (child, lines, address, _) = start_with_lines(home, more);
+    (child, lines, address)
+}
+
+/// And what it said before.
+fn start_with_lines(
+    home: &Home,
+    more: &[&str],
+) -> (Child, BufReader<std::process::ChildStderr>, String, Vec<String>) {
     let args = ["serve", "--model", "demo", "--port", "0", "--max-context", "512"];
     let mut command = Command::new(binary());
     command.args(args.iter().chain(more)).envs(home.environment()).env_remove("FIELDFARE_API_KEY");
     let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("http://") {
-        line.clear();
+    let mut said = Vec::new();
+    let line = loop {
+        let mut line = String::new();
         assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it ended");
-    }
+        if line.contains("http://") {
+            break line;
+        }
+        said.push(line);
+    };
     let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
-    (child, lines, address)
+    (child, lines, address, said)
 }
 
 fn get(address: &str, path: &str, headers: &str) -> String {
@@ -61,6 +74,24 @@ fn it_serves_until_it_is_told_to_stop() {
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert!(!rest.contains("error"), "{rest}");
+}
+
+#[cfg(unix)]
+#[test]
+fn it_says_how_many_run_side_by_side() {
+    let home = Home::new();
+    // All experts of the demonstration model fit.
+    for (more, says) in [
+        (&[][..], "up to 4 requests side by side"),
+        (&["--parallel", "2"], "up to 2 requests side by side"),
+        (&["--parallel", "1"], "one request at a time"),
+    ] {
+        let (mut child, _lines, address, said) = start_with_lines(&home, more);
+        assert!(said.iter().any(|line| line.contains(says)), "{more:?}: {said:?}");
+        let most = if says.starts_with("one") { "1" } else { says.split(' ').nth(2).unwrap() };
+        assert!(get(&address, "/metrics", "").contains(&format!("fieldfare_parallel_most {most}\n")), "{says}");
+        assert_eq!(interrupt(&mut child), Some(0));
+    }
 }
 
 #[cfg(unix)]

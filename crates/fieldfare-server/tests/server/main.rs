@@ -5,6 +5,7 @@
 mod answers;
 mod limits;
 mod pieces;
+mod side_by_side;
 mod support;
 mod talks;
 mod tls;

@@ -25,7 +25,7 @@ fn ask(
     let cached = talks.current().len();
     assert_eq!(talks.current(), &prompt[..cached]);
     assert_eq!(model.text.ids, prompt[..cached]);
-    talks.set_points(model, prompt.len(), system_end);
+    talks.set_points(model, prompt.len(), system_end, prompt.len());
     model.prefill(&prompt[cached..], &mut |_| ControlFlow::Continue(())).expect("it is not stopped");
     talks.set(prompt);
     for &id in made {
