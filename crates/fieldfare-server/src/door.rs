@@ -484,7 +484,7 @@ struct Live {
     cancel: Cancel,
     updates: mpsc::Sender<Update>,
     since: Instant,
-    /// Tokens of the prompt.
+    /// Tokens of its prompt.
     prompt: usize,
     one_call: bool,
     thought: Option<Thought>,
@@ -563,16 +563,15 @@ impl Desk<'_> {
         let Job { number, work, cancel, updates, since } = job;
         self.inner.metrics.queue_wait.observe(since.elapsed().as_secs_f64());
         let Work { prompt, options, one_call, thought } = work;
-        if self.live.is_empty() {
-            // How far the prompt before came is nothing to this one.
-            self.inner.metrics.reading(0, prompt.len());
-        }
+        // How far the prompt before came is nothing to this one.
+        self.inner.metrics.reading(0, prompt.len());
         self.live.push(Live {
             prompt: prompt.len(),
             number,
             cancel: cancel.clone(),
             updates,
             since,
+            prompt: prompt.len(),
             one_call,
             thought,
             scored: options.logprobs.is_some(),

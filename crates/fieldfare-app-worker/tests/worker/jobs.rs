@@ -115,10 +115,11 @@ fn a_hub_that_is_not_there_is_an_obstacle_and_a_failure_in_words() {
     });
     assert!(obstacle.is_some());
     rig.tell(Command::Install { target: folder.join("x.gturbo") });
-    rig.wait("failure", |event| match event {
-        Event::JobFailed(Job::Install, trouble) => Some(assert!(!trouble.message.is_empty())),
+    let failed = rig.wait("failure", |event| match event {
+        Event::JobFailed(Job::Install, trouble) => Some(trouble.clone()),
         _ => None,
     });
+    assert!(!failed.message.is_empty());
     rig.close();
 }
 
@@ -194,10 +195,11 @@ fn a_benchmark_has_a_row_for_each_budget_and_gives_the_model_back() {
         model: crate::support::model(&demo()),
         settings: EngineSettings { ..settings() },
     });
-    rig.wait("refusal", |event| match event {
-        Event::Trouble(trouble) => Some(assert!(trouble.message.contains("measurement"), "{trouble:?}")),
+    let refused = rig.wait("refusal", |event| match event {
+        Event::Trouble(trouble) => Some(trouble.clone()),
         _ => None,
     });
+    assert!(refused.message.contains("measurement"), "{refused:?}");
     let mut rows = Vec::new();
     let result = rig.wait("end", |event| match event {
         Event::BenchRow(row) => {

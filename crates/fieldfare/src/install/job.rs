@@ -127,19 +127,19 @@ impl Job {
         hash::hex(&hash::sha256(text.as_bytes()))
     }
 
+    /// Bytes that an unfinished install of just this has fetched already, as the journal at `path` says.
+    pub(crate) fn kept(&self, options: &FetchOptions, path: &Path) -> u64 {
+        let begun = Journal::peek(path).filter(|state| state.binding == self.binding(options.layout));
+        let fetched = |state: State| self.plan.traffic(&Done::new()).1 - self.plan.traffic(&state.done).1;
+        begun.map_or(0, fetched)
+    }
+
     /// Whether the source tells versions of its files apart: by a commit, or each file by itself. If not, what one run fetched and
     /// what the next one fetches may be of two versions.
     fn is_versioned(&self) -> bool {
         let Prover { hub, files, .. } = &*self.prover;
         hub.commit().is_some()
             || files.iter().chain(&self.sidecars).all(|file| hub.file(*file).version.is_some())
-    }
-
-    /// Bytes that an unfinished install of just this has fetched already, as the journal at `path` says.
-    pub(crate) fn kept(&self, options: &FetchOptions, path: &Path) -> u64 {
-        let begun = Journal::peek(path).filter(|state| state.binding == self.binding(options.layout));
-        let fetched = |state: State| self.plan.traffic(&Done::new()).1 - self.plan.traffic(&state.done).1;
-        begun.map_or(0, fetched)
     }
 
     /// The journal to continue, or a new one with a new directory.
