@@ -4,6 +4,7 @@
 //! (threads of its own, [`crate::worker`]) does what a [`Command`] says and answers with [`Event`]s, in order for each
 //! conversation and job. Both sides are tested alone: the window with scripted events, the worker without a window.
 
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// A conversation in the library, for ever.
@@ -61,7 +62,7 @@ pub struct Message {
 }
 
 /// A text document dropped into the window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
     /// File name alone.
     pub name: String,
@@ -72,7 +73,7 @@ pub struct Document {
 }
 
 /// Figures of one answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Tokens of the prompt, and of these known already.
     pub prompt_tokens: u64,
@@ -136,7 +137,7 @@ pub struct Sampling {
 }
 
 /// How the engine is started. Other values need a restart of the service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSettings {
     /// Bytes of memory; none for what the machine bears.
     pub memory_bytes: Option<u64>,
@@ -153,7 +154,7 @@ pub struct EngineSettings {
 }
 
 /// Where memory goes at a budget, and what speed to expect, before it is applied.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// For which settings.
     pub settings: EngineSettings,
@@ -180,7 +181,7 @@ pub struct Plan {
 }
 
 /// A model directory on this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Model {
     /// Where.
     pub path: PathBuf,
@@ -193,7 +194,7 @@ pub struct Model {
 }
 
 /// The download before it begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// What would be fetched, for people.
     pub name: String,
@@ -212,7 +213,7 @@ pub struct Offer {
 }
 
 /// A step of a long job (install, verify, unpack).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// What happens now, in words.
     pub stage: String,
@@ -229,7 +230,7 @@ pub struct Step {
 }
 
 /// Which long job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Job {
     /// Download and install.
     Install,
@@ -240,7 +241,7 @@ pub enum Job {
 }
 
 /// What was said when something failed: one line, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     /// What happened.
     pub message: String,
@@ -309,7 +310,7 @@ pub struct ExpertCell {
 }
 
 /// A row of the benchmark.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BenchRow {
     /// The budget.
     pub memory_bytes: u64,
@@ -329,6 +330,7 @@ pub struct BenchRow {
 
 /// What the window asks.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "fields are what their names say")]
 pub enum Command {
     /// Look for models in the usual places and these folders: [`Event::Models`].
     FindModels { folders: Vec<PathBuf> },
@@ -398,6 +400,7 @@ pub enum Command {
 
 /// What the worker says.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "fields are what their names say")]
 pub enum Event {
     /// Models on this machine.
     Models(Vec<Model>),

@@ -452,6 +452,8 @@ fn run(
     let mut stopped_at_call = false;
     let mut first = true;
     let work = &job.work;
+    // How far the prompt before came is nothing to this one.
+    inner.metrics.reading(0, work.prompt.len());
     let generation = model.generate(&work.prompt, &work.options, &job.cancel, &mut |event| {
         let update = match event {
             Event::Prefill { done, total } => {
@@ -461,6 +463,7 @@ fn run(
             Event::Token { .. } => {
                 inner.metrics.live_tokens.add(1);
                 if std::mem::take(&mut first) {
+                    inner.metrics.reading(work.prompt.len(), work.prompt.len());
                     inner.metrics.first_token.observe(job.since.elapsed().as_secs_f64());
                 }
                 return ControlFlow::Continue(());

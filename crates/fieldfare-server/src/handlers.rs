@@ -201,7 +201,7 @@ async fn answer(app: &Arc<App>, route: Option<Route>, request: Request<Incoming>
     let (parts, body) = request.into_parts();
     match route {
         Route::Root if page => Ok(page::answer()),
-        Route::Stats => Ok(json_reply(&stats(app))),
+        Route::Stats => Ok(json_reply(&stats(app, parts.uri.query() == Some("counts")))),
         Route::Root => Ok(json_reply(&json!({
             "name": "fieldfare",
             "version": env!("CARGO_PKG_VERSION"),
@@ -234,8 +234,8 @@ async fn answer(app: &Arc<App>, route: Option<Route>, request: Request<Incoming>
     }
 }
 
-/// Figures of this moment, for the page and for whoever watches.
-fn stats(app: &App) -> Value {
+/// Figures of this moment, for the page and for whoever watches; with `counts` what each expert went through so far.
+fn stats(app: &App, counts: bool) -> Value {
     let (running, waiting) = app.door.load();
     let mut stats = app.metrics.live();
     stats["model"] = app.served.id.clone().into();
@@ -249,7 +249,18 @@ fn stats(app: &App) -> Value {
             (0..board.experts().div_ceil(4)).filter_map(|at| char::from_digit(digit(at), 16)).collect()
         };
         let layers: Vec<String> = (0..board.layers()).map(row).collect();
+        // The door's readings are of the last answer; these of the last layer.
+        let now = board.counts();
+        stats["experts"] = json!({ "hits": now.hits, "misses": now.misses, "bytes_read": now.bytes_read });
         stats["experts"]["map"] = json!({ "experts": board.experts(), "layers": layers });
+        if counts {
+            let all = |count: &dyn Fn(usize, usize) -> u32| -> Vec<Vec<u32>> {
+                let row = |layer| (0..board.experts()).map(|expert| count(layer, expert)).collect();
+                (0..board.layers()).map(row).collect()
+            };
+            stats["experts"]["map"]["uses"] = json!(all(&|layer, expert| board.uses(layer, expert)));
+            stats["experts"]["map"]["reads"] = json!(all(&|layer, expert| board.reads(layer, expert)));
+        }
     }
     stats
 }

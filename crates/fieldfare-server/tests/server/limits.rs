@@ -378,6 +378,17 @@ fn browsers_get_a_page_and_programs_get_json() {
         .filter(|row| !row.as_str().unwrap().trim_matches('0').is_empty())
         .count();
     assert_eq!(held, map["layers"].as_array().unwrap().len(), "every layer holds some: {map}");
+    let sum = |of: &str| -> u64 {
+        let counts = server.ask("GET", "/stats?counts", &key, "").json()["experts"]["map"][of].clone();
+        let rows = counts.as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap().clone());
+        rows.map(|count| count.as_u64().unwrap()).sum()
+    };
+    // Every token of prompt and answer chose some in every layer; what was read was missing.
+    let fed = after["prefill"]["total"].as_u64().unwrap() + 6;
+    let layers = map["layers"].as_array().unwrap().len() as u64;
+    assert_eq!(sum("uses") % (fed * layers), 0, "{after}");
+    assert!(sum("uses") > 0 && sum("reads") == after["experts"]["misses"].as_u64().unwrap(), "{after}");
+    assert!(map.get("uses").is_none(), "only who asks gets them");
     // Foreign pages and names get neither.
     assert_eq!(
         server.ask("GET", "/stats", &[("origin", "https://evil.example"), key[0]], "").refusal().0,

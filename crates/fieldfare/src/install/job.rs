@@ -1,5 +1,6 @@
 //! Everything that an install over a network asks, checks and decides before the first byte of payload.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
@@ -8,7 +9,7 @@ use super::build::SLACK;
 use super::fetch::FetchOptions;
 use super::hub::{Hub, Remote, is_commit};
 use super::journal::{Journal, State};
-use super::plan::{FetchPlan, Parts, Piece};
+use super::plan::{Done, FetchPlan, Parts, Piece};
 use super::proof::Prover;
 use super::repack::{self, Geometry};
 use super::schema::{self, Checked};
@@ -108,6 +109,13 @@ impl Job {
         }
         text.push_str(&self.plan.fingerprint());
         hash::hex(&hash::sha256(text.as_bytes()))
+    }
+
+    /// Bytes that an unfinished install of just this has fetched already, as the journal at `path` says.
+    pub(crate) fn kept(&self, options: &FetchOptions, path: &Path) -> u64 {
+        let begun = Journal::peek(path).filter(|state| state.binding == self.binding(options.layout));
+        let fetched = |state: State| self.plan.traffic(&Done::new()).1 - self.plan.traffic(&state.done).1;
+        begun.map_or(0, fetched)
     }
 
     /// The journal to continue, or a new one with a new directory.

@@ -20,6 +20,8 @@ use crate::{Error, Result};
 
 /// Marks an unfinished directory as ours.
 pub(crate) const MARKER: &str = ".fieldfare-partial";
+/// What is added to a model's name for the record of an install over a network.
+pub(crate) const JOURNAL: &str = ".install.journal";
 /// What the lock file says while the marker is off and the names are being exchanged.
 const PROMOTING: &str = "promoting";
 /// What it says before.
@@ -94,7 +96,7 @@ impl Target {
             parent.join(full)
         };
         let (path, partial, lock_path) = (with(""), with(".partial"), with(".install.lock"));
-        let journal = with(".install.journal");
+        let journal = with(JOURNAL);
         let lock = lock(&lock_path)?;
         let target = Self { named, parent, path, partial, lock_path, journal, lock, overwrite, begun: false };
         if ask {
