@@ -140,7 +140,8 @@ impl App {
             Some(kept) if maximized => Place { maximized, ..kept },
             _ => Place { width: size.x.round(), height: size.y.round(), maximized },
         };
-        (kept != Some(place) && place.width >= 300.0 && place.height >= 200.0).then_some(Action::Placed(place))
+        (kept != Some(place) && place.width >= 300.0 && place.height >= 200.0)
+            .then_some(Action::Placed(place))
     }
 
     fn perform(&mut self, context: &Context, effects: Vec<Effect>) {
@@ -181,10 +182,17 @@ impl App {
 /// Says that what hovers over the window may be dropped.
 fn drop_here(context: &Context) {
     let rect = context.content_rect();
-    let painter = context.layer_painter(egui::LayerId::new(egui::Order::Foreground, egui::Id::unique("drop")));
+    let painter =
+        context.layer_painter(egui::LayerId::new(egui::Order::Foreground, egui::Id::unique("drop")));
     painter.rect_filled(rect, 0.0, egui::Color32::from_black_alpha(160));
     let font = egui::FontId::proportional(24.0);
-    painter.text(rect.center(), egui::Align2::CENTER_CENTER, "Drop text documents here", font, egui::Color32::WHITE);
+    painter.text(
+        rect.center(),
+        egui::Align2::CENTER_CENTER,
+        "Drop text documents here",
+        font,
+        egui::Color32::WHITE,
+    );
 }
 
 impl eframe::App for App {

@@ -20,7 +20,11 @@ const fn command(key: Key) -> KeyboardShortcut {
 pub const SHORTCUTS: &[Shortcut] = &[
     Shortcut { keys: command(Key::N), words: "New conversation", action: |_| Some(Action::NewChat) },
     Shortcut { keys: command(Key::F), words: "Search conversations", action: |_| Some(Action::FocusSearch) },
-    Shortcut { keys: command(Key::B), words: "Show or hide the list", action: |_| Some(Action::ToggleSidebar) },
+    Shortcut {
+        keys: command(Key::B),
+        words: "Show or hide the list",
+        action: |_| Some(Action::ToggleSidebar),
+    },
     Shortcut { keys: command(Key::Num1), words: "Chat", action: |_| Some(Action::Go(Page::Chat)) },
     Shortcut { keys: command(Key::Num2), words: "Models", action: |_| Some(Action::Go(Page::Models)) },
     Shortcut { keys: command(Key::Num3), words: "Inspector", action: |_| Some(Action::Go(Page::Inspector)) },

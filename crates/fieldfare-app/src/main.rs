@@ -86,7 +86,8 @@ fn run(arguments: Arguments, began: Instant) -> anyhow::Result<()> {
             let _ = window.set(creation.egui_ctx.clone());
             fonts::install_system(&creation.egui_ctx);
             let dialogs = Box::<dialogs::System>::default();
-            let app = App::new(&creation.egui_ctx, commands, events, dialogs, Box::new(wall), state).since(began);
+            let app =
+                App::new(&creation.egui_ctx, commands, events, dialogs, Box::new(wall), state).since(began);
             Ok(Box::new(Window { app, figures }))
         }),
     )

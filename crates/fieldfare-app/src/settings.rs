@@ -220,7 +220,10 @@ impl Settings {
 
     /// The system prompt that a new conversation begins with.
     pub fn system(&self) -> String {
-        self.preset.and_then(|index| self.presets.get(index)).map(|preset| preset.text.clone()).unwrap_or_default()
+        self.preset
+            .and_then(|index| self.presets.get(index))
+            .map(|preset| preset.text.clone())
+            .unwrap_or_default()
     }
 }
 

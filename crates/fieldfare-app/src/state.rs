@@ -6,8 +6,8 @@
 use crate::settings::{Place, Settings};
 use crate::tree;
 use fieldfare_app_worker::message::{
-    BenchRow, Command, Conversation, ConversationId, Document, EngineSettings, Job, Message, MessageId, Model,
-    Offer, Plan, Sample, Service, Step, Summary, Trouble,
+    BenchRow, Command, Conversation, ConversationId, Document, EngineSettings, Job, Message, MessageId,
+    Model, Offer, Plan, Sample, Service, Step, Summary, Trouble,
 };
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -429,6 +429,8 @@ pub struct State {
     pub closing: Option<f64>,
     /// The window can be seen.
     pub visible: bool,
+    /// The worker sends figures of the moment.
+    pub watching: bool,
     /// A model to load instead of the remembered one (from the command line).
     pub wanted: Option<PathBuf>,
 }
@@ -457,6 +459,7 @@ impl Default for State {
             next_notice: 0,
             closing: None,
             visible: true,
+            watching: true,
             wanted: None,
         }
     }

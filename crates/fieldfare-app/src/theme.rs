@@ -1,7 +1,9 @@
 //! Colours, sizes and spaces. One palette for each of light and dark, each also with high contrast.
 
 use crate::settings::{Settings, Theme};
-use eframe::egui::{self, Color32, Context, CornerRadius, FontFamily, FontId, Margin, Stroke, TextStyle, Ui, Visuals};
+use eframe::egui::{
+    self, Color32, Context, CornerRadius, FontFamily, FontId, Margin, Stroke, TextStyle, Ui, Visuals,
+};
 
 /// The colours that views use beside those of the widgets.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,7 +51,8 @@ impl Palette {
     pub fn new(dark: bool, high_contrast: bool) -> Self {
         let mut palette = if dark { Self::dark() } else { Self::light() };
         if high_contrast {
-            let (text, ground) = if dark { (Color32::WHITE, Color32::BLACK) } else { (Color32::BLACK, Color32::WHITE) };
+            let (text, ground) =
+                if dark { (Color32::WHITE, Color32::BLACK) } else { (Color32::BLACK, Color32::WHITE) };
             palette.text = text;
             palette.strong = text;
             palette.weak = if dark { rgb(0xd8dbe0) } else { rgb(0x2a2d33) };
@@ -230,9 +233,12 @@ mod tests {
             for high in [true, false] {
                 let palette = Palette::new(dark, high);
                 let least = if high { 7.0 } else { 4.5 };
-                for (name, color) in
-                    [("text", palette.text), ("weak", palette.weak), ("strong", palette.strong), ("link", palette.link)]
-                {
+                for (name, color) in [
+                    ("text", palette.text),
+                    ("weak", palette.weak),
+                    ("strong", palette.strong),
+                    ("link", palette.link),
+                ] {
                     for ground in [palette.ground, palette.side, palette.card, palette.code] {
                         let found = contrast(color, ground);
                         assert!(found >= least, "{name}: {found} (dark {dark}, high contrast {high})");

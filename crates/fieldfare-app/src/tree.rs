@@ -96,8 +96,14 @@ mod tests {
     #[test]
     fn versions_are_siblings_of_the_same_writer() {
         let conversation = conversation(5);
-        assert_eq!(versions(&conversation.messages, &conversation.messages[3]), vec![MessageId(2), MessageId(4)]);
-        assert_eq!(versions(&conversation.messages, &conversation.messages[0]), vec![MessageId(1), MessageId(6)]);
+        assert_eq!(
+            versions(&conversation.messages, &conversation.messages[3]),
+            vec![MessageId(2), MessageId(4)]
+        );
+        assert_eq!(
+            versions(&conversation.messages, &conversation.messages[0]),
+            vec![MessageId(1), MessageId(6)]
+        );
     }
 
     #[test]

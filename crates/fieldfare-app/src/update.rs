@@ -7,11 +7,13 @@ use crate::settings::Settings;
 use crate::state::{Action, Dialog, Effect, JobState, Notice, Page, SAMPLES, State, Weight};
 use crate::words;
 use chat::{
-    changed, delete, deleted, document_read, edit, file_name, finished, give_back_question, leave_edit, opened, piece,
-    regenerate, saved, send_question, set_system, stop, title, version,
+    changed, delete, deleted, document_read, edit, file_name, finished, give_back_question, leave_edit,
+    opened, piece, regenerate, saved, send_question, set_system, stop, title, version,
 };
 use fieldfare_app_worker::message::{Command, Event, Sample, Service, Trouble};
-use models::{apply_plan, ask_offer, ask_plan, find_models, job_state, load, models_action, models_found, planned};
+use models::{
+    apply_plan, ask_offer, ask_plan, find_models, job_state, load, models_action, models_found, planned,
+};
 
 /// How long a deleted conversation can be brought back by its banner, in seconds.
 const UNDO_SECONDS: f64 = 10.0;
@@ -211,11 +213,8 @@ pub fn action(state: &mut State, action: Action) -> Vec<Effect> {
             Vec::new()
         }
         Action::Visible(visible) => {
-            if state.visible == visible {
-                return Vec::new();
-            }
             state.visible = visible;
-            vec![send(Command::Watch(visible))]
+            Vec::new()
         }
         Action::Placed(place) => change_settings(state, |settings| settings.place = Some(place)),
         Action::Close => close(state),
@@ -241,7 +240,19 @@ pub fn tick(state: &mut State) -> Vec<Effect> {
     if state.closing.is_some_and(|since| now - since >= CLOSE_SECONDS) {
         effects.push(Effect::Exit);
     }
+    let watching = wants_samples(state);
+    if watching != state.watching {
+        state.watching = watching;
+        effects.push(send(Command::Watch(watching)));
+    }
     effects
+}
+
+/// Whether somebody looks at the figures of the moment: each of them is a picture to draw.
+fn wants_samples(state: &State) -> bool {
+    let moving = state.answer.is_some() || state.bench.running || state.page == Page::Inspector;
+    let unknown = state.seen.newest.is_none() && state.plan().is_some();
+    state.visible && (moving || unknown)
 }
 
 /// Seconds until [`tick`] has something to do; none if it waits for nothing.

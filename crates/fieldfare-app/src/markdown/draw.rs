@@ -4,7 +4,9 @@ use super::parse::{Align, Item, Node, Span};
 use super::{Doc, Kind};
 use crate::theme::{self, Palette};
 use eframe::egui::text::{LayoutJob, TextFormat};
-use eframe::egui::{self, Color32, CornerRadius, FontFamily, FontId, Frame, Label, Margin, RichText, Stroke, Ui};
+use eframe::egui::{
+    self, Color32, CornerRadius, FontFamily, FontId, Frame, Label, Margin, RichText, Stroke, Ui,
+};
 
 /// Draws one block at the width of `ui`; text for the clipboard is the answer, if a copy button was pressed.
 pub fn block(ui: &mut Ui, doc: &mut Doc, index: usize) -> Option<String> {
@@ -28,7 +30,10 @@ pub fn block(ui: &mut Ui, doc: &mut Doc, index: usize) -> Option<String> {
 
 fn plain_job(ui: &Ui, text: &str) -> LayoutJob {
     let font = egui::TextStyle::Body.resolve(ui.style());
-    LayoutJob::simple_format(text.to_owned(), TextFormat { font_id: font, color: ui.visuals().text_color(), ..TextFormat::default() })
+    LayoutJob::simple_format(
+        text.to_owned(),
+        TextFormat { font_id: font, color: ui.visuals().text_color(), ..TextFormat::default() },
+    )
 }
 
 fn nodes(ui: &mut Ui, nodes: &[Node]) -> Option<String> {
@@ -56,9 +61,7 @@ fn one(ui: &mut Ui, node: &Node) -> Option<String> {
             text(ui, spans, Some(size));
             None
         }
-        Node::Code(language, source) => {
-            code(ui, language, source, true, true).then(|| source.clone())
-        }
+        Node::Code(language, source) => code(ui, language, source, true, true).then(|| source.clone()),
         Node::Math(formula) => {
             let palette = theme::palette(ui);
             Frame::NONE.inner_margin(Margin::symmetric(12, 2)).show(ui, |ui| {
@@ -152,9 +155,9 @@ fn text(ui: &mut Ui, spans: &[Span], size: Option<f32>) {
 
 /// Only what a browser or mail program is for; a model's text must not start anything else.
 fn is_safe(url: &str) -> bool {
-    ["https://", "http://", "mailto:"].iter().any(|scheme| {
-        url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-    })
+    ["https://", "http://", "mailto:"]
+        .iter()
+        .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
 }
 
 fn list(ui: &mut Ui, first: Option<u64>, items: &[Item]) -> Option<String> {
@@ -197,23 +200,31 @@ fn table(ui: &mut Ui, align: &[Align], rows: &[Vec<Vec<Span>>]) {
             .corner_radius(CornerRadius::same(6))
             .inner_margin(Margin::symmetric(8, 4));
         frame.show(ui, |ui| {
-            egui::Grid::new("table").spacing([16.0, 6.0]).striped(true).max_col_width(widest).show(ui, |ui| {
-                for (place, row) in rows.iter().enumerate() {
-                    for column in 0..columns {
-                        let spans: Vec<Span> = row
-                            .get(column)
-                            .map(|spans| spans.iter().map(|span| Span { bold: span.bold || place == 0, ..span.clone() }).collect())
-                            .unwrap_or_default();
-                        let layout = match align.get(column) {
-                            Some(Align::Right) => egui::Layout::right_to_left(egui::Align::Center),
-                            Some(Align::Center) => egui::Layout::top_down(egui::Align::Center),
-                            _ => egui::Layout::left_to_right(egui::Align::Center),
-                        };
-                        ui.with_layout(layout, |ui| text(ui, &spans, None));
+            egui::Grid::new("table").spacing([16.0, 6.0]).striped(true).max_col_width(widest).show(
+                ui,
+                |ui| {
+                    for (place, row) in rows.iter().enumerate() {
+                        for column in 0..columns {
+                            let spans: Vec<Span> = row
+                                .get(column)
+                                .map(|spans| {
+                                    spans
+                                        .iter()
+                                        .map(|span| Span { bold: span.bold || place == 0, ..span.clone() })
+                                        .collect()
+                                })
+                                .unwrap_or_default();
+                            let layout = match align.get(column) {
+                                Some(Align::Right) => egui::Layout::right_to_left(egui::Align::Center),
+                                Some(Align::Center) => egui::Layout::top_down(egui::Align::Center),
+                                _ => egui::Layout::left_to_right(egui::Align::Center),
+                            };
+                            ui.with_layout(layout, |ui| text(ui, &spans, None));
+                        }
+                        ui.end_row();
                     }
-                    ui.end_row();
-                }
-            });
+                },
+            );
         });
     });
 }
@@ -222,12 +233,8 @@ fn code(ui: &mut Ui, language: &str, source: &str, first: bool, last: bool) -> b
     let palette = theme::palette(ui);
     let radius = |round: bool| if round { 6 } else { 0 };
     let corners = CornerRadius { nw: radius(first), ne: radius(first), sw: radius(last), se: radius(last) };
-    let margin = Margin {
-        left: 12,
-        right: 8,
-        top: if first { 6 } else { 0 },
-        bottom: if last { 10 } else { 0 },
-    };
+    let margin =
+        Margin { left: 12, right: 8, top: if first { 6 } else { 0 }, bottom: if last { 10 } else { 0 } };
     let mut copied = false;
     Frame::NONE.fill(palette.code).corner_radius(corners).inner_margin(margin).show(ui, |ui| {
         ui.set_width(ui.available_width());

@@ -259,7 +259,9 @@ fn scan(text: &str, from: usize, fence: Option<(String, (u8, usize))>) -> Vec<Bl
             continue;
         }
         if let Some((mark, length)) = inner {
-            if fence_of(line.trim_start()).is_some_and(|(m, l, info)| m == mark && l >= length && info.trim().is_empty()) {
+            if fence_of(line.trim_start())
+                .is_some_and(|(m, l, info)| m == mark && l >= length && info.trim().is_empty())
+            {
                 inner = None;
             }
             continue;
@@ -307,7 +309,9 @@ fn scan(text: &str, from: usize, fence: Option<(String, (u8, usize))>) -> Vec<Bl
 /// Cuts a line without end at spaces.
 fn cut_line(text: &str, run: &mut Run, end: usize, blocks: &mut Vec<Block>) {
     while end - run.start > LONG_LINE {
-        let Some(wide) = text[run.start..end].char_indices().map(|(at, _)| at).find(|at| *at >= LONG) else { break };
+        let Some(wide) = text[run.start..end].char_indices().map(|(at, _)| at).find(|at| *at >= LONG) else {
+            break;
+        };
         let Some(space) = text[run.start + wide..end].find(' ') else { break };
         let cut = run.start + wide + space + 1;
         if cut >= end {
@@ -333,8 +337,7 @@ impl Code {
     }
 
     fn block(&self, end: usize, next: usize, last: bool) -> Block {
-        let kind =
-            Kind::Code { language: self.language.clone(), fence: self.fence, first: self.first, last };
+        let kind = Kind::Code { language: self.language.clone(), fence: self.fence, first: self.first, last };
         block(self.start..end, next, kind)
     }
 }

@@ -130,7 +130,10 @@ impl Builder {
     fn text(&mut self, text: &str, code: bool, math: bool) {
         let span = Span { text: text.to_owned(), code, math, ..self.look.clone() };
         match self.spans.last_mut() {
-            Some(last) if Span { text: String::new(), ..last.clone() } == Span { text: String::new(), ..span.clone() } => {
+            Some(last)
+                if Span { text: String::new(), ..last.clone() }
+                    == Span { text: String::new(), ..span.clone() } =>
+            {
                 last.text.push_str(&span.text);
             }
             _ => self.spans.push(span),
@@ -312,7 +315,9 @@ mod tests {
         let nodes = parse("3. three\n   - inner\n4. four\n");
         let Node::List(Some(3), items) = &nodes[0] else { panic!("{nodes:?}") };
         assert_eq!(items.len(), 2);
-        assert!(matches!(&items[0].nodes[..], [Node::Paragraph(_), Node::List(None, inner)] if inner.len() == 1));
+        assert!(
+            matches!(&items[0].nodes[..], [Node::Paragraph(_), Node::List(None, inner)] if inner.len() == 1)
+        );
         let nodes = parse("- [x] done\n- [ ] open\n");
         let Node::List(None, items) = &nodes[0] else { panic!("{nodes:?}") };
         assert_eq!((items[0].task, items[1].task), (Some(true), Some(false)));

@@ -24,7 +24,9 @@ fn blocks_are_what_stands_between_blank_lines() {
             "end $x_1$ and `code`.",
         ]
     );
-    assert!(matches!(&doc.blocks()[3].kind, Kind::Code { language, first: true, last: true, .. } if language == "rust"));
+    assert!(
+        matches!(&doc.blocks()[3].kind, Kind::Code { language, first: true, last: true, .. } if language == "rust")
+    );
 }
 
 #[test]

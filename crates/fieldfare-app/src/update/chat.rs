@@ -159,10 +159,7 @@ pub(super) fn finished(state: &mut State, conversation: ConversationId, message:
     Vec::new()
 }
 
-pub(super) fn document_read(
-    state: &mut State,
-    result: Result<Document, Trouble>,
-) -> Vec<Effect> {
+pub(super) fn document_read(state: &mut State, result: Result<Document, Trouble>) -> Vec<Effect> {
     state.composer.reading = state.composer.reading.saturating_sub(1);
     match result {
         Ok(document) => state.composer.documents.push(document),
@@ -187,8 +184,12 @@ pub(super) fn send_question(state: &mut State) -> Vec<Effect> {
         text: composer.text.trim().to_owned(),
         documents: composer.documents,
     };
-    state.composer =
-        Composer { text: composer.before_edit, focus: true, counted: composer.counted, ..Composer::default() };
+    state.composer = Composer {
+        text: composer.before_edit,
+        focus: true,
+        counted: composer.counted,
+        ..Composer::default()
+    };
     let effect = match sending.conversation {
         Some(id) => ask(state, id, &sending),
         None => {
@@ -233,7 +234,9 @@ pub(super) fn regenerate(state: &mut State, answer: MessageId) -> Vec<Effect> {
 }
 
 pub(super) fn edit(state: &mut State, id: MessageId) -> Vec<Effect> {
-    let Some(message) = state.open.as_ref().and_then(|open| open.message(id)).cloned() else { return Vec::new() };
+    let Some(message) = state.open.as_ref().and_then(|open| open.message(id)).cloned() else {
+        return Vec::new();
+    };
     if message.role != Role::User {
         return Vec::new();
     }
@@ -275,4 +278,3 @@ pub(super) fn set_system(state: &mut State, system: String) -> Vec<Effect> {
         }
     }
 }
-

@@ -154,7 +154,11 @@ pub(super) fn ask_plan(state: &mut State) -> Vec<Effect> {
     vec![send(Command::AskPlan { model, settings: question })]
 }
 
-pub(super) fn planned(state: &mut State, settings: EngineSettings, result: Result<Plan, Trouble>) -> Vec<Effect> {
+pub(super) fn planned(
+    state: &mut State,
+    settings: EngineSettings,
+    result: Result<Plan, Trouble>,
+) -> Vec<Effect> {
     if state.planning.asked.as_ref() == Some(&settings) {
         state.planning.asked = None;
     }
@@ -175,4 +179,3 @@ pub(super) fn apply_plan(state: &mut State) -> Vec<Effect> {
         (_, Some(model)) => load(state, model),
     }
 }
-

@@ -2,8 +2,8 @@
 
 use super::*;
 use fieldfare_app_worker::message::{
-    Conversation, ConversationId, Document, EngineSettings, Job, Message, MessageId, Model, Offer, Plan, Progress, Role,
-    Summary,
+    Conversation, ConversationId, Document, EngineSettings, Job, Message, MessageId, Model, Offer, Plan,
+    Progress, Role, Summary,
 };
 use std::path::PathBuf;
 
@@ -135,7 +135,10 @@ fn a_download_waits_for_an_offer_without_an_obstacle() {
     event(&mut state, Event::Offer(Offer { obstacle: None, ..offer }));
     let effects = action(&mut state, Action::Install);
     assert!(matches!(sent(&effects)[..], [Command::Install { target }] if target.ends_with("gemma.gturbo")));
-    assert!(matches!(sent(&action(&mut state, Action::StopJob(Job::Install)))[..], [Command::StopJob(Job::Install)]));
+    assert!(matches!(
+        sent(&action(&mut state, Action::StopJob(Job::Install)))[..],
+        [Command::StopJob(Job::Install)]
+    ));
     event(&mut state, Event::JobStopped(Job::Install, "Paused.".to_owned()));
     assert_eq!(state.busy_job(), None);
 }
@@ -157,14 +160,26 @@ fn a_question_follows_the_shown_path_and_leaves_the_composer() {
     let question = message(3, Some(2), Role::User, "And where does it live?", Progress::Done);
     event(&mut state, Event::Saved(ConversationId(7), question));
     assert_eq!(state.sending, None);
-    event(&mut state, Event::Saved(ConversationId(7), message(4, Some(3), Role::Assistant, "", Progress::Writing)));
+    event(
+        &mut state,
+        Event::Saved(ConversationId(7), message(4, Some(3), Role::Assistant, "", Progress::Writing)),
+    );
     assert_eq!(state.open.as_ref().map(|open| open.path.clone()), Some(vec![0, 1, 2, 3]));
     event(&mut state, Event::Prefill { answer: MessageId(4), done: 128, total: 514 });
     assert_eq!(state.answer.as_ref().and_then(|answer| answer.prefill), Some((128, 514)));
     event(&mut state, Event::Piece { answer: MessageId(4), text: "In ".to_owned(), thought: String::new() });
-    event(&mut state, Event::Piece { answer: MessageId(4), text: "trees.".to_owned(), thought: String::new() });
-    assert_eq!(state.open.as_ref().and_then(|open| open.shown().last()).map(|last| last.text.as_str()), Some("In trees."));
-    event(&mut state, Event::Finished(ConversationId(7), message(4, Some(3), Role::Assistant, "In trees.", Progress::Done)));
+    event(
+        &mut state,
+        Event::Piece { answer: MessageId(4), text: "trees.".to_owned(), thought: String::new() },
+    );
+    assert_eq!(
+        state.open.as_ref().and_then(|open| open.shown().last()).map(|last| last.text.as_str()),
+        Some("In trees.")
+    );
+    event(
+        &mut state,
+        Event::Finished(ConversationId(7), message(4, Some(3), Role::Assistant, "In trees.", Progress::Done)),
+    );
     assert_eq!(state.answer, None);
 }
 
@@ -178,7 +193,9 @@ fn the_first_question_makes_its_conversation() {
     assert_eq!(sent(&effects), [&Command::Create { system: "Be brief.".to_owned() }]);
     let empty = Conversation { messages: Vec::new(), leaf: None, ..conversation(8) };
     let effects = event(&mut state, Event::Opened(empty));
-    assert!(matches!(sent(&effects)[..], [Command::Ask { conversation: ConversationId(8), parent: None, text, .. }] if text == "Hello"));
+    assert!(
+        matches!(sent(&effects)[..], [Command::Ask { conversation: ConversationId(8), parent: None, text, .. }] if text == "Hello")
+    );
     assert_eq!(state.library.list.first().map(|summary| summary.id), Some(ConversationId(8)));
 }
 
@@ -220,9 +237,16 @@ fn versions_can_be_gone_through() {
     let mut state = ready();
     let effects = action(&mut state, Action::Regenerate(MessageId(2)));
     assert!(matches!(sent(&effects)[..], [Command::Regenerate { question: MessageId(1), .. }]));
-    event(&mut state, Event::Saved(ConversationId(7), message(9, Some(1), Role::Assistant, "", Progress::Writing)));
-    event(&mut state, Event::Finished(ConversationId(7), message(9, Some(1), Role::Assistant, "A bird.", Progress::Done)));
-    let last = |state: &State| state.open.as_ref().and_then(|open| open.shown().last()).map(|message| message.id);
+    event(
+        &mut state,
+        Event::Saved(ConversationId(7), message(9, Some(1), Role::Assistant, "", Progress::Writing)),
+    );
+    event(
+        &mut state,
+        Event::Finished(ConversationId(7), message(9, Some(1), Role::Assistant, "A bird.", Progress::Done)),
+    );
+    let last =
+        |state: &State| state.open.as_ref().and_then(|open| open.shown().last()).map(|message| message.id);
     assert_eq!(last(&state), Some(MessageId(9)));
     let effects = action(&mut state, Action::Version(MessageId(2)));
     assert_eq!(sent(&effects), [&Command::SetLeaf(ConversationId(7), MessageId(2))]);
@@ -232,7 +256,10 @@ fn versions_can_be_gone_through() {
 #[test]
 fn an_answer_goes_on_while_another_conversation_is_shown() {
     let mut state = ready();
-    event(&mut state, Event::Saved(ConversationId(7), message(9, Some(1), Role::Assistant, "", Progress::Writing)));
+    event(
+        &mut state,
+        Event::Saved(ConversationId(7), message(9, Some(1), Role::Assistant, "", Progress::Writing)),
+    );
     event(&mut state, Event::Opened(conversation(8)));
     assert!(state.answer_here().is_none());
     assert!(state.why_not_send().is_some(), "one answer at a time");
@@ -241,14 +268,20 @@ fn an_answer_goes_on_while_another_conversation_is_shown() {
     old.messages.push(message(9, Some(1), Role::Assistant, "", Progress::Writing));
     old.leaf = Some(MessageId(9));
     event(&mut state, Event::Opened(old));
-    assert_eq!(state.open.as_ref().and_then(|open| open.shown().last()).map(|last| last.text.as_str()), Some("New."));
+    assert_eq!(
+        state.open.as_ref().and_then(|open| open.shown().last()).map(|last| last.text.as_str()),
+        Some("New.")
+    );
 }
 
 #[test]
 fn stop_is_said_once() {
     let mut state = ready();
     assert!(action(&mut state, Action::Stop).is_empty());
-    event(&mut state, Event::Saved(ConversationId(7), message(9, Some(1), Role::Assistant, "", Progress::Writing)));
+    event(
+        &mut state,
+        Event::Saved(ConversationId(7), message(9, Some(1), Role::Assistant, "", Progress::Writing)),
+    );
     assert_eq!(sent(&action(&mut state, Action::Stop)), [&Command::StopAnswer]);
     assert!(action(&mut state, Action::Stop).is_empty());
 }
@@ -256,7 +289,10 @@ fn stop_is_said_once() {
 #[test]
 fn a_crash_is_said_with_its_reason_and_goes_when_the_engine_is_back() {
     let mut state = ready();
-    let trouble = Trouble { message: "killed: the system ran out of memory".to_owned(), remedy: "Lower the budget.".to_owned() };
+    let trouble = Trouble {
+        message: "killed: the system ran out of memory".to_owned(),
+        remedy: "Lower the budget.".to_owned(),
+    };
     event(&mut state, Event::Service(Service::Crashed { trouble, restarting: true }));
     let notice = state.notices.last().expect("a banner");
     assert!(notice.message.contains("out of memory") && notice.remedy.contains("safe"));
@@ -273,7 +309,10 @@ fn a_crash_is_said_with_its_reason_and_goes_when_the_engine_is_back() {
 #[test]
 fn a_deleted_conversation_can_be_brought_back_for_a_while() {
     let mut state = ready();
-    assert_eq!(sent(&action(&mut state, Action::Delete(ConversationId(7)))), [&Command::Delete(ConversationId(7))]);
+    assert_eq!(
+        sent(&action(&mut state, Action::Delete(ConversationId(7)))),
+        [&Command::Delete(ConversationId(7))]
+    );
     event(&mut state, Event::Deleted(ConversationId(7)));
     assert!(state.open.is_none() && state.library.list.is_empty());
     assert_eq!(state.notices.len(), 1);
@@ -286,7 +325,10 @@ fn a_deleted_conversation_can_be_brought_back_for_a_while() {
 #[test]
 fn the_slider_asks_for_the_end_of_the_scale_first_and_then_for_the_draft() {
     let mut state = State::default();
-    event(&mut state, Event::Settings(Some(r#"{"load_at_start": false, "memory_bytes": 2000000000}"#.to_owned())));
+    event(
+        &mut state,
+        Event::Settings(Some(r#"{"load_at_start": false, "memory_bytes": 2000000000}"#.to_owned())),
+    );
     let effects = event(&mut state, Event::Models(vec![model("gemma")]));
     let Some(Command::AskPlan { settings: first, .. }) = sent(&effects).first().copied().cloned() else {
         panic!("{effects:?}")
@@ -312,16 +354,23 @@ fn applying_a_plan_starts_a_running_engine_again() {
     let draft = EngineSettings { memory_bytes: Some(3_000_000_000), ..state.settings.engine() };
     action(&mut state, Action::Replan(draft.clone()));
     let effects = action(&mut state, Action::ApplyPlan);
-    assert!(matches!(sent(&effects)[..], [Command::Load { settings, .. }] if *settings == draft), "{effects:?}");
+    assert!(
+        matches!(sent(&effects)[..], [Command::Load { settings, .. }] if *settings == draft),
+        "{effects:?}"
+    );
 }
 
 #[test]
 fn a_budget_is_not_carried_to_another_model() {
     let mut state = ready();
-    action(&mut state, Action::Replan(EngineSettings { memory_bytes: Some(3_000_000_000), ..state.settings.engine() }));
+    let draft = EngineSettings { memory_bytes: Some(3_000_000_000), ..state.settings.engine() };
+    action(&mut state, Action::Replan(draft));
     action(&mut state, Action::ApplyPlan);
     let effects = action(&mut state, Action::Load(model("demo")));
-    assert!(matches!(sent(&effects)[..], [Command::Load { settings: EngineSettings { memory_bytes: None, .. }, .. }]));
+    assert!(matches!(
+        sent(&effects)[..],
+        [Command::Load { settings: EngineSettings { memory_bytes: None, .. }, .. }]
+    ));
 }
 
 #[test]
@@ -329,6 +378,8 @@ fn settings_are_kept_after_a_rest_and_before_the_end() {
     let mut state = ready();
     state.now = 1.0;
     state.unsaved_since = None;
+    state.composer.uncounted_since = None;
+    tick(&mut state);
     action(&mut state, Action::Zoom(1));
     assert_eq!(state.settings.zoom_percent, 110);
     assert!(sent(&tick(&mut state)).is_empty());
@@ -350,7 +401,9 @@ fn text_is_counted_after_a_rest() {
     action(&mut state, Action::Typed);
     assert!(sent(&tick(&mut state)).is_empty());
     state.now = 6.0;
-    let counts = |effects: &[Effect]| sent(effects).iter().any(|command| matches!(command, Command::Count { text } if text == "How many?"));
+    let counts = |effects: &[Effect]| {
+        sent(effects).iter().any(|command| matches!(command, Command::Count { text } if text == "How many?"))
+    };
     assert!(counts(&tick(&mut state)));
     event(&mut state, Event::Counted { text: "How many?".to_owned(), tokens: 5_000 });
     assert_eq!(state.written_tokens(), Some(5_000));
@@ -387,7 +440,9 @@ fn the_benchmark_wants_sizes() {
     assert!(action(&mut state, Action::BenchRun).is_empty());
     state.bench.budgets = "3 GB; 2GiB, 2GiB".to_owned();
     let effects = action(&mut state, Action::BenchRun);
-    assert!(matches!(sent(&effects)[..], [Command::Bench { memory_bytes, .. }] if memory_bytes[..] == [2 << 30, 3_000_000_000]));
+    assert!(
+        matches!(sent(&effects)[..], [Command::Bench { memory_bytes, .. }] if memory_bytes[..] == [2 << 30, 3_000_000_000])
+    );
     assert!(state.why_not_send().is_some(), "the engine is busy");
     event(&mut state, Event::BenchDone(Ok(())));
     assert!(!state.bench.running);
@@ -410,4 +465,33 @@ fn samples_are_bounded_and_keep_one_map() {
     assert_eq!(state.seen.samples.len(), SAMPLES);
     assert!(state.seen.samples.iter().all(|sample| sample.experts.is_empty()));
     assert_eq!(state.seen.newest.as_ref().map(|sample| sample.experts.len()), Some(30));
+}
+
+#[test]
+fn figures_are_asked_for_while_they_move_or_are_looked_at() {
+    let mut state = ready();
+    let watch = |state: &mut State| {
+        sent(&tick(state)).iter().find_map(|command| match command {
+            Command::Watch(watch) => Some(*watch),
+            _ => None,
+        })
+    };
+    assert_eq!(watch(&mut state), None, "one is wanted to begin with");
+    event(&mut state, Event::Sample(Sample::default()));
+    assert_eq!(watch(&mut state), Some(false), "an idle window draws nothing");
+    event(
+        &mut state,
+        Event::Saved(ConversationId(7), message(9, Some(1), Role::Assistant, "", Progress::Writing)),
+    );
+    assert_eq!(watch(&mut state), Some(true));
+    action(&mut state, Action::Visible(false));
+    assert_eq!(watch(&mut state), Some(false));
+    action(&mut state, Action::Visible(true));
+    event(
+        &mut state,
+        Event::Finished(ConversationId(7), message(9, Some(1), Role::Assistant, "x", Progress::Done)),
+    );
+    assert_eq!(watch(&mut state), None);
+    action(&mut state, Action::Go(Page::Inspector));
+    assert_eq!(watch(&mut state), Some(true));
 }

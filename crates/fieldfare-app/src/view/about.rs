@@ -44,6 +44,9 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
     });
     card(ui, "Licences", |ui| {
         ui.label("Fieldfare and its demonstration model: Apache-2.0. The weights of Gemma 4 have their own licence.");
-        note(ui, "Letters: Ubuntu Light (Ubuntu font licence), Hack (MIT), Noto Emoji (SIL OFL), emoji-icon-font (MIT). Window: egui (MIT or Apache-2.0).");
+        note(
+            ui,
+            "Letters: Ubuntu Light (Ubuntu font licence), Hack (MIT), Noto Emoji (SIL OFL), emoji-icon-font (MIT). Window: egui (MIT or Apache-2.0).",
+        );
     });
 }

@@ -18,16 +18,24 @@ pub fn show(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
                 ui.add(edit).accessible_name("Budgets");
             });
             row(ui, "Prompt", |ui| {
-                ui.add(DragValue::new(&mut state.bench.prompt).range(1..=32_768)).accessible_name("Tokens of the prompt");
+                ui.add(DragValue::new(&mut state.bench.prompt).range(1..=32_768))
+                    .accessible_name("Tokens of the prompt");
                 ui.label("tokens");
             });
             row(ui, "Answer", |ui| {
-                ui.add(DragValue::new(&mut state.bench.decode).range(1..=4_096)).accessible_name("Tokens to make");
+                ui.add(DragValue::new(&mut state.bench.decode).range(1..=4_096))
+                    .accessible_name("Tokens to make");
                 ui.label("tokens");
             });
         });
         if let Some(model) = state.chosen().filter(|model| model.is_demo && !running) {
-            note(ui, format!("{} is small: everything fits into less than 100 MB, so write budgets like 60MB, 77MB.", model.name));
+            note(
+                ui,
+                format!(
+                    "{} is small: everything fits into less than 100 MB, so write budgets like 60MB, 77MB.",
+                    model.name
+                ),
+            );
         }
         ui.horizontal(|ui| {
             if running {
@@ -67,8 +75,10 @@ pub fn show(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
 fn drawing(ui: &mut Ui, state: &State) {
     let palette = theme::palette(ui);
     let gb = |bytes: u64| bytes as f64 / 1e9;
-    let reached: Vec<[f64; 2]> = state.bench.rows.iter().map(|row| [gb(row.memory_bytes), row.decode]).collect();
-    let bound: Vec<[f64; 2]> = state.bench.rows.iter().map(|row| [gb(row.memory_bytes), row.decode_bound]).collect();
+    let reached: Vec<[f64; 2]> =
+        state.bench.rows.iter().map(|row| [gb(row.memory_bytes), row.decode]).collect();
+    let bound: Vec<[f64; 2]> =
+        state.bench.rows.iter().map(|row| [gb(row.memory_bytes), row.decode_bound]).collect();
     let words: Vec<String> = state
         .bench
         .rows
@@ -83,12 +93,20 @@ fn drawing(ui: &mut Ui, state: &State) {
         .y_axis_label("tok/s")
         .legend(Legend::default());
     let response = plot.show(ui, |plot| {
-        plot.line(Line::new("What the machine allows", PlotPoints::from(bound)).color(palette.series[3]).width(1.5));
-        plot.line(Line::new("Reached", PlotPoints::from(reached.clone())).color(palette.series[1]).width(2.0));
+        plot.line(
+            Line::new("What the machine allows", PlotPoints::from(bound)).color(palette.series[3]).width(1.5),
+        );
+        plot.line(
+            Line::new("Reached", PlotPoints::from(reached.clone())).color(palette.series[1]).width(2.0),
+        );
         plot.points(Points::new("Reached", PlotPoints::from(reached)).color(palette.series[1]).radius(4.0));
     });
     response.response.widget_info(|| {
-        WidgetInfo::labeled(egui::Role::Image, true, format!("Tokens a second by memory: {}", words.join(", ")))
+        WidgetInfo::labeled(
+            egui::Role::Image,
+            true,
+            format!("Tokens a second by memory: {}", words.join(", ")),
+        )
     });
 }
 

@@ -164,7 +164,8 @@ impl View<'_> {
                 rows.push(Row { message: place, part, gap, height, known });
             };
             let mut fixed = |part: Part, gap: f32, guess: f32| {
-                let known = self.cache.heights.get(&(message.id, part)).filter(|(_, width)| *width == self.width);
+                let known =
+                    self.cache.heights.get(&(message.id, part)).filter(|(_, width)| *width == self.width);
                 push(part, gap, known.map_or(guess, |(height, _)| *height), known.is_some());
             };
             if !message.documents.is_empty() {
@@ -177,7 +178,8 @@ impl View<'_> {
                 }
             }
             self.blocks(&docs.text, false, &mut rows, place, first);
-            let known = self.cache.heights.get(&(message.id, Part::Foot)).filter(|(_, width)| *width == self.width);
+            let known =
+                self.cache.heights.get(&(message.id, Part::Foot)).filter(|(_, width)| *width == self.width);
             let gap = if rows.len() == first { GAP } else { 4.0 };
             let (height, known) = (known.map_or(30.0, |(height, _)| *height), known.is_some());
             rows.push(Row { message: place, part: Part::Foot, gap, height, known });
@@ -425,7 +427,8 @@ impl View<'_> {
         let mut step = |ui: &mut Ui, mark: &str, name: &str, to: Option<MessageId>| {
             let button = Button::new(RichText::new(mark).small()).frame_when_inactive(false);
             let why = if name == "Older version" { "This is the oldest." } else { "This is the newest." };
-            let response = ui.add_enabled(to.is_some(), button).accessible_name(name).on_disabled_hover_text(why);
+            let response =
+                ui.add_enabled(to.is_some(), button).accessible_name(name).on_disabled_hover_text(why);
             if let Some(to) = to.filter(|_| response.clicked()) {
                 self.out.push(Action::Version(to));
             }
@@ -466,7 +469,14 @@ fn figures(run: &Run) -> String {
 pub fn diagnostics(ui: &mut Ui, run: &Run) {
     egui::Grid::new("diagnostics").num_columns(2).spacing([18.0, 4.0]).show(ui, |ui| {
         let lines = [
-            ("Prompt", format!("{} tokens, {} of them known", words::count(run.prompt_tokens), words::count(run.cached_tokens))),
+            (
+                "Prompt",
+                format!(
+                    "{} tokens, {} of them known",
+                    words::count(run.prompt_tokens),
+                    words::count(run.cached_tokens)
+                ),
+            ),
             ("Reading the prompt", words::rate(run.prefill_per_second)),
             ("First token after", format!("{:.2} s", run.first_token_seconds)),
             ("Answer", format!("{} tokens", words::count(run.tokens))),
@@ -504,9 +514,10 @@ fn empty(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
             ui.label(RichText::new(line).color(palette.weak));
             ui.add_space(18.0);
             for (name, example) in EXAMPLES {
-                let button = Button::new((strong(name, &palette), RichText::new(example).color(palette.text)))
-                    .wrap()
-                    .min_size(egui::vec2(ui.available_width(), 38.0));
+                let button =
+                    Button::new((strong(name, &palette), RichText::new(example).color(palette.text)))
+                        .wrap()
+                        .min_size(egui::vec2(ui.available_width(), 38.0));
                 if ui.add(button).clicked() {
                     out.push(Action::Example(example.to_owned()));
                 }

@@ -4,7 +4,10 @@ use super::{column, note, primary};
 use crate::settings::SendKey;
 use crate::state::{Action, State};
 use crate::{theme, words};
-use eframe::egui::{self, Align, Button, CornerRadius, Frame, Key, KeyboardShortcut, Layout, Margin, Modifiers, RichText, Stroke, TextEdit, Ui};
+use eframe::egui::{
+    self, Align, Button, CornerRadius, Frame, Key, KeyboardShortcut, Layout, Margin, Modifiers, RichText,
+    Stroke, TextEdit, Ui,
+};
 
 /// The composer's field.
 pub fn field_id() -> egui::Id {
@@ -26,7 +29,10 @@ pub fn show(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
         let focused = ui.memory(|memory| memory.has_focus(field_id()));
         let frame = Frame::NONE
             .fill(palette.card)
-            .stroke(Stroke::new(if focused { 1.5 } else { 1.0 }, if focused { palette.accent } else { palette.line }))
+            .stroke(Stroke::new(
+                if focused { 1.5 } else { 1.0 },
+                if focused { palette.accent } else { palette.line },
+            ))
             .corner_radius(CornerRadius::same(10))
             .inner_margin(Margin::symmetric(12, 8));
         frame.show(ui, |ui| {
@@ -124,7 +130,8 @@ fn buttons(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
             out.push(Action::PickDocuments);
         }
         let mut settings = state.settings.clone();
-        ui.toggle_value(&mut settings.thinking, "Think first").on_hover_text("Let the model think before it answers");
+        ui.toggle_value(&mut settings.thinking, "Think first")
+            .on_hover_text("Let the model think before it answers");
         if settings != state.settings {
             out.push(Action::Settings(Box::new(settings)));
         }
@@ -174,7 +181,8 @@ fn system(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
             }
         }
         let mut own = current.clone();
-        let edit = TextEdit::multiline(&mut own).desired_rows(3).desired_width(300.0).hint_text("Or write one here");
+        let edit =
+            TextEdit::multiline(&mut own).desired_rows(3).desired_width(300.0).hint_text("Or write one here");
         if ui.add(edit).accessible_name("Own system prompt").changed() {
             out.push(Action::SetSystem(own));
         }
@@ -197,7 +205,9 @@ fn foot(ui: &mut Ui, state: &State) {
                 ui.label(RichText::new(reason).small().color(palette.weak));
             }
             _ => {
-                ui.label(RichText::new("Answers can be wrong; check what matters.").small().color(palette.weak));
+                ui.label(
+                    RichText::new("Answers can be wrong; check what matters.").small().color(palette.weak),
+                );
             }
         }
         let has_any = written || !state.composer.documents.is_empty();

@@ -18,7 +18,9 @@ pub fn show(ui: &mut Ui, state: &State) {
     let Some(newest) = &state.seen.newest else {
         let reason = state.why_no_engine().unwrap_or("The first figures come in a moment.");
         card(ui, "Nothing to see yet", |ui| {
-            ui.label(format!("{reason} This page then shows the expert cache, the reads and the speed as they happen."));
+            ui.label(format!(
+                "{reason} This page then shows the expert cache, the reads and the speed as they happen."
+            ));
         });
         return;
     };
@@ -27,7 +29,10 @@ pub fn show(ui: &mut Ui, state: &State) {
     if let Some(plan) = state.plan() {
         card(ui, "Memory", |ui| {
             let used = words::bytes(newest.memory_bytes);
-            ui.label(format!("The engine holds {used} of its budget of {}.", words::bytes(newest.budget_bytes)));
+            ui.label(format!(
+                "The engine holds {used} of its budget of {}.",
+                words::bytes(newest.budget_bytes)
+            ));
             super::plan::bar(ui, plan, false);
         });
     }
@@ -101,7 +106,9 @@ fn map(ui: &mut Ui, state: &State, sample: &Sample) {
         if let Some(cell) = sample.experts.get(layer).and_then(|layer| layer.get(expert)) {
             let place = if cell.resident { "in memory" } else { "on the disk" };
             let heat = words::share(f64::from(cell.heat));
-            response.on_hover_text(format!("Layer {layer}, expert {expert}: {place}, used {heat} of the most used"));
+            response.on_hover_text(format!(
+                "Layer {layer}, expert {expert}: {place}, used {heat} of the most used"
+            ));
         }
     }
     ui.horizontal_wrapped(|ui| {
@@ -117,7 +124,13 @@ fn map(ui: &mut Ui, state: &State, sample: &Sample) {
             ui.add_space(6.0);
         }
     });
-    note(ui, format!("{words}. A row is a layer, a column an expert; {} of uses found theirs lately.", words::share(sample.hit_rate)));
+    note(
+        ui,
+        format!(
+            "{words}. A row is a layer, a column an expert; {} of uses found theirs lately.",
+            words::share(sample.hit_rate)
+        ),
+    );
 }
 
 /// All cells as one mesh; `first` is the first cell.
@@ -170,7 +183,8 @@ fn plots(ui: &mut Ui, state: &State) {
             ui.label(RichText::new(text).small().color(palette.strong));
         });
         let top = points.iter().map(|point| point[1]).fold(line.unwrap_or(0.0), f64::max);
-        let plot = plot(name, width, 90.0).include_x(-SPAN).include_x(0.0).include_y(0.0).include_y(tall(top * 1.1));
+        let plot =
+            plot(name, width, 90.0).include_x(-SPAN).include_x(0.0).include_y(0.0).include_y(tall(top * 1.1));
         let response = plot.show(ui, |plot| {
             plot.line(Line::new(name, PlotPoints::from(points)).color(color).width(1.5));
             if let Some(line) = line {
@@ -178,7 +192,11 @@ fn plots(ui: &mut Ui, state: &State) {
             }
         });
         response.response.widget_info(|| {
-            WidgetInfo::labeled(egui::Role::Image, true, format!("{name} over two minutes, now {newest:.1} {unit}"))
+            WidgetInfo::labeled(
+                egui::Role::Image,
+                true,
+                format!("{name} over two minutes, now {newest:.1} {unit}"),
+            )
         });
     }
     note(ui, "The last two minutes; now is on the right.");

@@ -56,7 +56,8 @@ fn one(ui: &mut Ui, state: &State, model: &Model, out: &mut Vec<Action>) {
             if ui.button("Unload").clicked() {
                 out.push(Action::Unload);
             }
-        } else if button_or_why(ui, Button::new("Load"), state.bench.running.then_some("The benchmark runs.")) {
+        } else if button_or_why(ui, Button::new("Load"), state.bench.running.then_some("The benchmark runs."))
+        {
             out.push(Action::Load(model.clone()));
         }
         if verifying {
@@ -85,13 +86,17 @@ fn download(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
         let running = matches!(state.models.install, Some(JobState::Running(_)));
         row(ui, "Folder", |ui| {
             let width = (ui.available_width() - 100.0).max(120.0);
-            let edit = TextEdit::singleline(&mut state.models.folder).desired_width(width).interactive(!running);
+            let edit =
+                TextEdit::singleline(&mut state.models.folder).desired_width(width).interactive(!running);
             let field = ui.add(edit).accessible_name("Folder for the download");
             if field.lost_focus() && !running {
                 out.push(Action::InstallFolder(PathBuf::from(state.models.folder.trim())));
             }
             let why = running.then_some("A download into it is running; pause it first.");
-            if ui.add_enabled(!running, Button::new("Choose…")).on_disabled_hover_text(why.unwrap_or_default()).clicked()
+            if ui
+                .add_enabled(!running, Button::new("Choose…"))
+                .on_disabled_hover_text(why.unwrap_or_default())
+                .clicked()
             {
                 out.push(Action::PickInstallFolder);
             }
@@ -107,7 +112,10 @@ fn download(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
             progress(ui, job, "Downloading");
         }
         ui.horizontal(|ui| install_buttons(ui, state, running, out));
-        note(ui, "Fetched from the model hub in parts and checked; closing the window or losing the network loses nothing.");
+        note(
+            ui,
+            "Fetched from the model hub in parts and checked; closing the window or losing the network loses nothing.",
+        );
     });
 }
 
@@ -130,7 +138,8 @@ fn sizes(ui: &mut Ui, offer: &Offer) {
     row(ui, "Space", |ui| {
         let enough = offer.free_bytes >= offer.need_bytes;
         let color = if enough { palette.text } else { palette.bad };
-        let text = format!("{} needed, {} free", words::bytes(offer.need_bytes), words::bytes(offer.free_bytes));
+        let text =
+            format!("{} needed, {} free", words::bytes(offer.need_bytes), words::bytes(offer.free_bytes));
         ui.label(RichText::new(text).color(color));
     });
 }
@@ -208,10 +217,15 @@ fn running(ui: &mut Ui, step: &Step) {
     let share = if step.total_bytes > 0 { step.done_bytes as f32 / step.total_bytes as f32 } else { 0.0 };
     let percent = format!("{:.0} %", (share * 100.0).floor());
     let width = ui.available_width();
-    let bar = ProgressBar::new(share).desired_width(width).desired_height(16.0).fill(palette.button).corner_radius(4);
+    let bar = ProgressBar::new(share)
+        .desired_width(width)
+        .desired_height(16.0)
+        .fill(palette.button)
+        .corner_radius(4);
     ui.add(bar).accessible_name(format!("{}: {percent}", step.stage));
     ui.horizontal(|ui| {
-        let of = format!("{percent} · {} of {}", words::bytes(step.done_bytes), words::bytes(step.total_bytes));
+        let of =
+            format!("{percent} · {} of {}", words::bytes(step.done_bytes), words::bytes(step.total_bytes));
         ui.label(RichText::new(of).small());
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
             let mut parts = Vec::new();

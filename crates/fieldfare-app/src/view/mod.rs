@@ -33,7 +33,8 @@ pub fn window(ui: &mut Ui, state: &mut State, cache: &mut Cache, out: &mut Vec<A
     let bar = Frame::NONE.fill(palette.side).inner_margin(Margin::symmetric(12, 5));
     egui::Panel::bottom("status").frame(bar).show_separator_line(false).show(ui, |ui| status::bar(ui, state));
     if state.settings.sidebar {
-        let side = Frame::NONE.fill(palette.side).inner_margin(Margin { left: 10, right: 8, top: 10, bottom: 6 });
+        let side =
+            Frame::NONE.fill(palette.side).inner_margin(Margin { left: 10, right: 8, top: 10, bottom: 6 });
         egui::Panel::left("sidebar")
             .frame(side)
             .resizable(true)
@@ -148,7 +149,8 @@ pub fn button_or_why(ui: &mut Ui, button: Button<'_>, why_not: Option<&str>) -> 
 /// A name in front of a field.
 pub fn row<R>(ui: &mut Ui, name: &str, contents: impl FnOnce(&mut Ui) -> R) -> R {
     ui.horizontal(|ui| {
-        let (rect, _) = ui.allocate_exact_size(egui::vec2(150.0, ui.spacing().interact_size.y), egui::Sense::hover());
+        let (rect, _) =
+            ui.allocate_exact_size(egui::vec2(150.0, ui.spacing().interact_size.y), egui::Sense::hover());
         ui.put(rect, egui::Label::new(name).halign(egui::Align::LEFT).selectable(false));
         contents(ui)
     })

@@ -101,13 +101,15 @@ fn more(ui: &mut Ui, state: &State, draft: &mut fieldfare_app_worker::message::E
         ui.checkbox(&mut draft.prefill, "Read a prompt in passes (quicker; off: a token at a time)");
     });
     row(ui, "Read advice", |ui| {
-        egui::ComboBox::from_id_salt("advice").selected_text(draft.advice.clone()).show_ui(ui, |ui| {
-            for advice in crate::settings::ADVICE {
-                ui.selectable_value(&mut draft.advice, advice.to_owned(), advice);
-            }
-        })
-        .response
-        .accessible_name("Read advice");
+        egui::ComboBox::from_id_salt("advice")
+            .selected_text(draft.advice.clone())
+            .show_ui(ui, |ui| {
+                for advice in crate::settings::ADVICE {
+                    ui.selectable_value(&mut draft.advice, advice.to_owned(), advice);
+                }
+            })
+            .response
+            .accessible_name("Read advice");
         note(ui, "what the system is told about coming reads");
     });
 }
@@ -149,8 +151,11 @@ pub fn bar(ui: &mut Ui, plan: &Plan, old: bool) {
     let sum: u64 = parts.iter().map(|part| part.1).sum();
     let all = sum.max(plan.memory_bytes).max(1);
     let (rect, response) = ui.allocate_exact_size(egui::vec2(ui.available_width(), 22.0), Sense::hover());
-    let words: Vec<String> = parts.iter().map(|(name, bytes, _)| format!("{name} {}", words::bytes(*bytes))).collect();
-    response.widget_info(|| WidgetInfo::labeled(egui::Role::ProgressIndicator, true, format!("Memory: {}", words.join(", "))));
+    let words: Vec<String> =
+        parts.iter().map(|(name, bytes, _)| format!("{name} {}", words::bytes(*bytes))).collect();
+    response.widget_info(|| {
+        WidgetInfo::labeled(egui::Role::ProgressIndicator, true, format!("Memory: {}", words.join(", ")))
+    });
     let painter = ui.painter_at(rect);
     painter.rect_filled(rect, 4.0, palette.tint(palette.line, 0.5));
     let mut left = rect.left();

@@ -40,7 +40,9 @@ pub fn show(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
 
 fn answers(ui: &mut Ui, settings: &mut crate::settings::Settings) {
     row(ui, "Temperature", |ui| {
-        ui.name_inputs("Temperature", |ui| ui.add(Slider::new(&mut settings.temperature, 0.0..=2.0).step_by(0.05)));
+        ui.name_inputs("Temperature", |ui| {
+            ui.add(Slider::new(&mut settings.temperature, 0.0..=2.0).step_by(0.05))
+        });
         note(ui, if settings.temperature == 0.0 { "always the likeliest" } else { "higher is more varied" });
     });
     row(ui, "Top-K", |ui| {
@@ -53,7 +55,9 @@ fn answers(ui: &mut Ui, settings: &mut crate::settings::Settings) {
     row(ui, "Longest answer", |ui| {
         let mut free = settings.max_tokens.is_none();
         let mut most = settings.max_tokens.unwrap_or(2_048);
-        let field = ui.add_enabled(!free, DragValue::new(&mut most).range(1..=262_144)).accessible_name("Longest answer");
+        let field = ui
+            .add_enabled(!free, DragValue::new(&mut most).range(1..=262_144))
+            .accessible_name("Longest answer");
         if field.changed() {
             settings.max_tokens = Some(most);
         }
@@ -79,14 +83,18 @@ fn answers(ui: &mut Ui, settings: &mut crate::settings::Settings) {
 }
 
 fn presets(ui: &mut Ui, settings: &mut crate::settings::Settings) {
-    note(ui, "What the model is told before a conversation. New conversations begin with the one that is ticked.");
+    note(
+        ui,
+        "What the model is told before a conversation. New conversations begin with the one that is ticked.",
+    );
     let mut gone = None;
     let mut first = settings.preset;
     for (place, preset) in settings.presets.iter_mut().enumerate() {
         ui.push_id(place, |ui| {
             ui.horizontal(|ui| {
                 let mut begins = first == Some(place);
-                let tick = ui.checkbox(&mut begins, "").accessible_name(format!("Begin with {}", preset.name));
+                let tick =
+                    ui.checkbox(&mut begins, "").accessible_name(format!("Begin with {}", preset.name));
                 if tick.changed() {
                     first = begins.then_some(place);
                 }
@@ -118,7 +126,9 @@ fn presets(ui: &mut Ui, settings: &mut crate::settings::Settings) {
 
 fn look(ui: &mut Ui, settings: &mut crate::settings::Settings) {
     row(ui, "Theme", |ui| {
-        for (theme, name) in [(Theme::System, "As the system"), (Theme::Light, "Light"), (Theme::Dark, "Dark")] {
+        for (theme, name) in
+            [(Theme::System, "As the system"), (Theme::Light, "Light"), (Theme::Dark, "Dark")]
+        {
             ui.selectable_value(&mut settings.theme, theme, name);
         }
     });
@@ -137,7 +147,11 @@ fn look(ui: &mut Ui, settings: &mut crate::settings::Settings) {
     });
     row(ui, "Send with", |ui| {
         ui.selectable_value(&mut settings.send_key, SendKey::Return, "Return");
-        ui.selectable_value(&mut settings.send_key, SendKey::CommandReturn, "Ctrl-Return (Cmd-Return on a Mac)");
+        ui.selectable_value(
+            &mut settings.send_key,
+            SendKey::CommandReturn,
+            "Ctrl-Return (Cmd-Return on a Mac)",
+        );
     });
     let other = match settings.send_key {
         SendKey::Return => "Shift-Return is a new line.",

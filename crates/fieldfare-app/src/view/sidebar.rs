@@ -60,7 +60,11 @@ fn lines(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
             for summary in list.get(rows).unwrap_or_default() {
                 ui.push_id(summary.id.0, |ui| {
                     let renamed = state.library.rename.as_ref().is_some_and(|(id, _)| *id == summary.id);
-                    if renamed { rename(ui, state, height, out) } else { line(ui, state, summary, height, out) }
+                    if renamed {
+                        rename(ui, state, height, out)
+                    } else {
+                        line(ui, state, summary, height, out)
+                    }
                 });
             }
         },

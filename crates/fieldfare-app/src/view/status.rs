@@ -38,7 +38,8 @@ enum Tone {
 /// Tokens a second of the running answer, else of the last one shown.
 fn speed(state: &State) -> Option<f64> {
     if let Some(answer) = &state.answer {
-        let measured = state.seen.newest.as_ref().map(|sample| sample.tokens_per_second).filter(|rate| *rate > 0.0);
+        let measured =
+            state.seen.newest.as_ref().map(|sample| sample.tokens_per_second).filter(|rate| *rate > 0.0);
         return measured.or_else(|| {
             let seconds = state.now - answer.first_at?;
             (answer.pieces > 4 && seconds > 0.2).then(|| (answer.pieces - 1) as f64 / seconds)
@@ -84,9 +85,11 @@ pub fn bar(ui: &mut Ui, state: &State) {
             ui.label(RichText::new(part).small().color(palette.weak));
         }
         let cut = state.answer.is_none()
-            && state.open.as_ref().and_then(|open| open.shown().next_back()).is_some_and(|message| {
-                matches!(message.progress, Progress::Interrupted(_))
-            });
+            && state
+                .open
+                .as_ref()
+                .and_then(|open| open.shown().next_back())
+                .is_some_and(|message| matches!(message.progress, Progress::Interrupted(_)));
         if cut {
             ui.label(RichText::new("· the last answer was interrupted").small().color(palette.warning));
         }

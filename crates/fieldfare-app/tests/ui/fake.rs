@@ -1,49 +1,49 @@
 //! A worker without an engine, a disk or a clock: it keeps its library in memory and answers what it is told to.
 
 use fieldfare_app_worker::message::{
-    BenchRow, Command, Conversation, ConversationId, Document, EngineSettings, Event, ExpertCell, Job, Message,
-    MessageId, Model, Offer, Plan, Progress, Role, Run, Sample, Service, Step, Summary, Trouble,
+    BenchRow, Command, Conversation, ConversationId, Document, EngineSettings, Event, ExpertCell, Job,
+    Message, MessageId, Model, Offer, Plan, Progress, Role, Run, Sample, Service, Step, Summary, Trouble,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// The time of day at which all tests happen.
-pub const NOW: i64 = 1_764_500_000;
+pub(crate) const NOW: i64 = 1_764_500_000;
 
 /// The worker.
-pub struct Fake {
+pub(crate) struct Fake {
     commands: Receiver<Command>,
     events: Sender<Event>,
     /// All that was asked.
-    pub asked: Vec<Command>,
+    pub(crate) asked: Vec<Command>,
     /// The library.
-    pub conversations: BTreeMap<i64, Conversation>,
+    pub(crate) conversations: BTreeMap<i64, Conversation>,
     hidden: BTreeMap<i64, Conversation>,
     /// Models on the pretended machine.
-    pub models: Vec<Model>,
+    pub(crate) models: Vec<Model>,
     /// Whether a load becomes ready by itself.
-    pub loads: bool,
+    pub(crate) loads: bool,
     /// What is said about a plan instead of one.
-    pub plan_trouble: Option<Trouble>,
+    pub(crate) plan_trouble: Option<Trouble>,
     writing: Option<(ConversationId, Message)>,
     next: i64,
 }
 
 /// The large model.
-pub fn large() -> Model {
+pub(crate) fn large() -> Model {
     let path = PathBuf::from("/home/ada/.local/share/fieldfare/models/gemma-4-26b-a4b.gturbo");
     Model { path, name: "Gemma 4 26B-A4B".to_owned(), bytes: 14_313_000_000, is_demo: false }
 }
 
 /// The demonstration model.
-pub fn demo() -> Model {
+pub(crate) fn demo() -> Model {
     let path = PathBuf::from("/home/ada/.local/share/fieldfare/models/demo.gturbo");
     Model { path, name: "Demonstration model (a toy)".to_owned(), bytes: 12_600_000, is_demo: true }
 }
 
 /// Where memory goes with these settings.
-pub fn plan(settings: EngineSettings) -> Plan {
+pub(crate) fn plan(settings: EngineSettings) -> Plan {
     let memory_bytes = settings.memory_bytes.unwrap_or(12_000_000_000).clamp(1_900_000_000, 16_000_000_000);
     let (core_bytes, other_bytes) = (1_352_000_000, 96_000_000);
     let context = settings.context.unwrap_or(8_192);
@@ -67,7 +67,7 @@ pub fn plan(settings: EngineSettings) -> Plan {
 }
 
 /// A message of the past.
-pub fn message(id: i64, parent: Option<i64>, role: Role, text: &str) -> Message {
+pub(crate) fn message(id: i64, parent: Option<i64>, role: Role, text: &str) -> Message {
     let run = Run {
         prompt_tokens: 514,
         cached_tokens: 386,
@@ -93,7 +93,7 @@ pub fn message(id: i64, parent: Option<i64>, role: Role, text: &str) -> Message 
 
 impl Fake {
     /// Its ends of the two lines.
-    pub fn new(commands: Receiver<Command>, events: Sender<Event>) -> Self {
+    pub(crate) fn new(commands: Receiver<Command>, events: Sender<Event>) -> Self {
         Self {
             commands,
             events,
@@ -109,20 +109,24 @@ impl Fake {
     }
 
     /// Says something.
-    pub fn say(&self, event: Event) {
+    pub(crate) fn say(&self, event: Event) {
         self.events.send(event).expect("the window is there");
     }
 
     /// A conversation of the past.
-    pub fn remember(&mut self, id: i64, title: &str, age: i64, messages: Vec<Message>) {
-        let summary =
-            Summary { id: ConversationId(id), title: title.to_owned(), changed_at: NOW - age, found: String::new() };
+    pub(crate) fn remember(&mut self, id: i64, title: &str, age: i64, messages: Vec<Message>) {
+        let summary = Summary {
+            id: ConversationId(id),
+            title: title.to_owned(),
+            changed_at: NOW - age,
+            found: String::new(),
+        };
         let leaf = messages.last().map(|message| message.id);
         self.conversations.insert(id, Conversation { summary, system: String::new(), messages, leaf });
     }
 
     /// Answers what was asked since; how much that was.
-    pub fn pump(&mut self) -> usize {
+    pub(crate) fn pump(&mut self) -> usize {
         let commands: Vec<Command> = self.commands.try_iter().collect();
         for command in &commands {
             self.asked.push(command.clone());
@@ -153,7 +157,9 @@ impl Fake {
                 self.models.push(demo());
                 self.say(Event::JobDone(Job::Demo, "Unpacked.".to_owned()));
             }
-            Command::StopJob(job) => self.say(Event::JobStopped(job, "Paused; what was fetched stays.".to_owned())),
+            Command::StopJob(job) => {
+                self.say(Event::JobStopped(job, "Paused; what was fetched stays.".to_owned()))
+            }
             Command::ReadDocument { path } => self.say(Event::DocumentRead(document(&path))),
             Command::Count { text } => {
                 let tokens = text.split_whitespace().count() as u64;
@@ -171,10 +177,17 @@ impl Fake {
                 let found = |conversation: &&Conversation| {
                     let lower = search.to_lowercase();
                     conversation.summary.title.to_lowercase().contains(&lower)
-                        || conversation.messages.iter().any(|message| message.text.to_lowercase().contains(&lower))
+                        || conversation
+                            .messages
+                            .iter()
+                            .any(|message| message.text.to_lowercase().contains(&lower))
                 };
-                let mut conversations: Vec<Summary> =
-                    self.conversations.values().filter(found).map(|conversation| conversation.summary.clone()).collect();
+                let mut conversations: Vec<Summary> = self
+                    .conversations
+                    .values()
+                    .filter(found)
+                    .map(|conversation| conversation.summary.clone())
+                    .collect();
                 conversations.sort_by_key(|summary| -summary.changed_at);
                 if !search.is_empty() {
                     for summary in &mut conversations {
@@ -262,13 +275,13 @@ impl Fake {
     }
 
     /// Reads the prompt so far.
-    pub fn prefill(&self, done: u64, total: u64) {
+    pub(crate) fn prefill(&self, done: u64, total: u64) {
         let (_, message) = self.writing.as_ref().expect("an answer is written");
         self.say(Event::Prefill { answer: message.id, done, total });
     }
 
     /// More of the answer.
-    pub fn piece(&mut self, text: &str, thought: &str) {
+    pub(crate) fn piece(&mut self, text: &str, thought: &str) {
         let (_, message) = self.writing.as_mut().expect("an answer is written");
         message.text.push_str(text);
         message.thought.push_str(thought);
@@ -277,7 +290,7 @@ impl Fake {
     }
 
     /// The answer ends.
-    pub fn finish(&mut self, progress: Progress) {
+    pub(crate) fn finish(&mut self, progress: Progress) {
         let Some((conversation, mut done)) = self.writing.take() else { return };
         done.progress = progress;
         done.run = message(0, None, Role::Assistant, "").run;
@@ -288,7 +301,7 @@ impl Fake {
     }
 
     /// The service dies; the answer with it.
-    pub fn crash(&mut self, restarting: bool) {
+    pub(crate) fn crash(&mut self, restarting: bool) {
         self.finish(Progress::Interrupted("The engine ended while this was written.".to_owned()));
         let trouble = Trouble {
             message: "killed: the system ran out of memory".to_owned(),
@@ -299,7 +312,7 @@ impl Fake {
 }
 
 /// A download, of which so much is here.
-pub fn offer(kept_bytes: u64) -> Offer {
+pub(crate) fn offer(kept_bytes: u64) -> Offer {
     Offer {
         name: "Gemma 4 26B-A4B".to_owned(),
         target: large().path,
@@ -312,7 +325,7 @@ pub fn offer(kept_bytes: u64) -> Offer {
 }
 
 /// A step of the download.
-pub fn step(done_bytes: u64) -> Step {
+pub(crate) fn step(done_bytes: u64) -> Step {
     Step {
         stage: "Fetching layer 7 of 30".to_owned(),
         done_bytes,
@@ -335,7 +348,7 @@ fn document(path: &Path) -> Result<Document, Trouble> {
 }
 
 /// A moment of a run: which experts are there is decided by arithmetic, not by chance.
-pub fn sample(step: u64) -> Sample {
+pub(crate) fn sample(step: u64) -> Sample {
     let cell = |layer: u64, expert: u64| {
         let mixed = (layer * 131 + expert * 31 + (layer * expert) % 17).wrapping_mul(2_654_435_761) >> 7;
         let heat = ((mixed % 1_000) as f32 / 1_000.0).powi(3);
@@ -357,7 +370,7 @@ pub fn sample(step: u64) -> Sample {
 }
 
 /// A row of the benchmark.
-pub fn bench_row(gigabytes: f64) -> BenchRow {
+pub(crate) fn bench_row(gigabytes: f64) -> BenchRow {
     let decode = [(2.0, 2.3), (3.0, 4.3), (4.0, 5.3), (6.0, 9.7)]
         .into_iter()
         .find(|(budget, _)| *budget == gigabytes)

@@ -39,7 +39,10 @@ fn first_start_demo_model_first_answer() {
     rig.must_see("Ready");
     rig.write("What is the capital of France?");
     rig.key(Modifiers::NONE, Key::Enter);
-    assert!(asked(&rig, |command| matches!(command, Command::Ask { text, .. } if text == "What is the capital of France?")));
+    assert!(asked(
+        &rig,
+        |command| matches!(command, Command::Ask { text, .. } if text == "What is the capital of France?")
+    ));
     rig.fake.prefill(128, 514);
     rig.run();
     rig.must_see("Prefill (128/514)");
@@ -83,7 +86,11 @@ fn the_download_begins_pauses_goes_on_and_ends() {
 fn too_little_space_is_said_beside_the_button() {
     let mut rig = Rig::new(None, |fake| fake.models.clear());
     let obstacle = "12 GB more are needed there; choose another folder.".to_owned();
-    rig.fake.say(Event::Offer(Offer { free_bytes: 2_000_000_000, obstacle: Some(obstacle.clone()), ..fake::offer(0) }));
+    rig.fake.say(Event::Offer(Offer {
+        free_bytes: 2_000_000_000,
+        obstacle: Some(obstacle.clone()),
+        ..fake::offer(0)
+    }));
     rig.run();
     rig.must_see(&obstacle);
     rig.press("Download");
@@ -92,13 +99,19 @@ fn too_little_space_is_said_beside_the_button() {
     assert!(matches!(rig.dialogs.asked.borrow()[..], [Dialog::InstallFolder(_)]));
     rig.dialogs.answers.borrow_mut().push(Action::InstallFolder(PathBuf::from("/big")));
     rig.run();
-    assert!(asked(&rig, |command| matches!(command, Command::AskOffer { folder } if folder.ends_with("big"))));
+    assert!(asked(
+        &rig,
+        |command| matches!(command, Command::AskOffer { folder } if folder.ends_with("big"))
+    ));
 }
 
 #[test]
 fn a_failed_download_says_what_to_do() {
     let mut rig = Rig::new(None, |fake| fake.models.clear());
-    let trouble = Trouble { message: "The hub cannot be reached.".to_owned(), remedy: "Check the network; Resume goes on.".to_owned() };
+    let trouble = Trouble {
+        message: "The hub cannot be reached.".to_owned(),
+        remedy: "Check the network; Resume goes on.".to_owned(),
+    };
     rig.fake.say(Event::JobFailed(Job::Install, trouble));
     rig.run();
     rig.must_see("The hub cannot be reached.");
@@ -173,7 +186,10 @@ fn an_edit_makes_a_version_and_one_can_go_back() {
     assert_eq!(rig.harness.state().state.composer.text, "What is a fieldfare?");
     rig.write(" Briefly.");
     rig.key(Modifiers::NONE, Key::Enter);
-    assert!(asked(&rig, |command| matches!(command, Command::Ask { parent: None, text, .. } if text.contains("Briefly"))));
+    assert!(asked(
+        &rig,
+        |command| matches!(command, Command::Ask { parent: None, text, .. } if text.contains("Briefly"))
+    ));
     rig.fake.piece("A bird.", "");
     rig.fake.finish(Progress::Done);
     rig.run();
@@ -216,7 +232,14 @@ fn conversations_are_searched_renamed_deleted_and_brought_back() {
     rig.press("Rename (F2)");
     rig.harness.get_by_label("New name").type_text(" of rye");
     rig.key(Modifiers::NONE, Key::Enter);
-    assert!(asked(&rig, |command| matches!(command, Command::Rename(ConversationId(2), name) if name == "Bread of rye")), "{:?}", rig.fake.asked);
+    assert!(
+        asked(
+            &rig,
+            |command| matches!(command, Command::Rename(ConversationId(2), name) if name == "Bread of rye")
+        ),
+        "{:?}",
+        rig.fake.asked
+    );
     rig.button("Bread of rye").focus();
     rig.harness.run_steps(1);
     rig.key(Modifiers::NONE, Key::Delete);
@@ -246,31 +269,55 @@ fn a_conversation_is_exported_and_text_is_copied() {
     let mut rig = Rig::new(None, birds);
     rig.press("Birds of the garden");
     rig.key(Modifiers::COMMAND, Key::E);
-    assert_eq!(*rig.dialogs.asked.borrow(), [Dialog::Export(ConversationId(1), "Birds of the garden.md".to_owned())]);
-    rig.dialogs.answers.borrow_mut().push(Action::ExportTo(ConversationId(1), PathBuf::from("/tmp/birds.json")));
+    assert_eq!(
+        *rig.dialogs.asked.borrow(),
+        [Dialog::Export(ConversationId(1), "Birds of the garden.md".to_owned())]
+    );
+    rig.dialogs
+        .answers
+        .borrow_mut()
+        .push(Action::ExportTo(ConversationId(1), PathBuf::from("/tmp/birds.json")));
     rig.run();
-    assert!(asked(&rig, |command| matches!(command, Command::Export { to, .. } if to.ends_with("birds.json"))));
+    assert!(asked(
+        &rig,
+        |command| matches!(command, Command::Export { to, .. } if to.ends_with("birds.json"))
+    ));
     rig.must_see("Saved to /tmp/birds.json.");
     let copies = rig.harness.query_all_by_label("Copy").count();
     assert_eq!(copies, 2, "one for the question, one for the answer");
     rig.harness.query_all_by_label("Copy").last().expect("two").click();
     rig.harness.run_steps(1);
     let copied = &rig.harness.output().platform_output.commands;
-    assert!(copied.iter().any(|command| matches!(command, egui::OutputCommand::CopyText(text) if text.contains("**thrush**"))), "{copied:?}");
+    assert!(
+        copied.iter().any(
+            |command| matches!(command, egui::OutputCommand::CopyText(text) if text.contains("**thrush**"))
+        ),
+        "{copied:?}"
+    );
 }
 
 #[test]
 fn code_is_copied_without_its_fences() {
     let mut rig = Rig::new(None, |fake| {
         let text = "Here:\n\n```rust\nfn main() {}\n```\n";
-        fake.remember(1, "Code", 3, vec![message(1, None, Role::User, "Code?"), message(2, Some(1), Role::Assistant, text)]);
+        fake.remember(
+            1,
+            "Code",
+            3,
+            vec![message(1, None, Role::User, "Code?"), message(2, Some(1), Role::Assistant, text)],
+        );
     });
     rig.press("Code");
     rig.must_see("rust");
     rig.harness.query_all_by_label("Copy").nth(1).expect("in the code").click();
     rig.harness.run_steps(1);
     let copied = &rig.harness.output().platform_output.commands;
-    assert!(copied.iter().any(|command| matches!(command, egui::OutputCommand::CopyText(text) if text == "fn main() {}\n")), "{copied:?}");
+    assert!(
+        copied.iter().any(
+            |command| matches!(command, egui::OutputCommand::CopyText(text) if text == "fn main() {}\n")
+        ),
+        "{copied:?}"
+    );
 }
 
 #[test]
@@ -326,7 +373,10 @@ fn the_engine_dies_and_comes_back_and_nothing_is_lost() {
 #[test]
 fn an_engine_that_cannot_start_says_why_and_can_be_tried_again() {
     let mut rig = Rig::new(None, |fake| fake.loads = false);
-    let trouble = Trouble { message: "the model directory is gone".to_owned(), remedy: "Look for it, or install it again.".to_owned() };
+    let trouble = Trouble {
+        message: "the model directory is gone".to_owned(),
+        remedy: "Look for it, or install it again.".to_owned(),
+    };
     rig.fake.say(Event::Service(Service::Failed(trouble)));
     rig.run();
     rig.must_see("the model directory is gone");
@@ -346,7 +396,10 @@ fn a_full_disk_gives_the_question_back() {
     // The worker says nothing but that it failed.
     rig.harness.key_press(Key::Enter);
     rig.harness.run_steps(1);
-    rig.fake.say(Event::Trouble(Trouble { message: "The disk is full.".to_owned(), remedy: "Free some space.".to_owned() }));
+    rig.fake.say(Event::Trouble(Trouble {
+        message: "The disk is full.".to_owned(),
+        remedy: "Free some space.".to_owned(),
+    }));
     rig.harness.run_steps(2);
     rig.must_see("The disk is full.");
     assert_eq!(rig.harness.state().state.composer.text, "A question");
@@ -366,14 +419,20 @@ fn the_memory_slider_shows_the_plan_before_it_is_applied() {
     rig.must_see("4.00 GB in all");
     assert_eq!(rig.harness.state().state.settings.memory_bytes, None, "not applied yet");
     rig.press("Apply");
-    assert!(asked(&rig, |command| matches!(command, Command::Load { settings, .. } if settings.memory_bytes == Some(4_000_000_000))));
+    assert!(asked(
+        &rig,
+        |command| matches!(command, Command::Load { settings, .. } if settings.memory_bytes == Some(4_000_000_000))
+    ));
     rig.must_see("Nothing was changed.");
 }
 
 #[test]
 fn a_budget_that_is_too_small_is_refused_with_the_reason() {
     let mut rig = Rig::new(None, |fake| {
-        fake.plan_trouble = Some(Trouble { message: "1.00 GB is too little.".to_owned(), remedy: "At least 1.9 GB are needed.".to_owned() });
+        fake.plan_trouble = Some(Trouble {
+            message: "1.00 GB is too little.".to_owned(),
+            remedy: "At least 1.9 GB are needed.".to_owned(),
+        });
     });
     rig.press("Settings");
     rig.harness.get_by_label("As much as helps and the machine bears").click();
@@ -410,7 +469,11 @@ fn system_prompts_are_chosen_and_made() {
     rig.key(Modifiers::NONE, Key::Escape);
     rig.write("Hello");
     rig.key(Modifiers::NONE, Key::Enter);
-    assert!(asked(&rig, |command| matches!(command, Command::Create { system } if system.contains("briefly"))), "{:?}", rig.fake.asked);
+    assert!(
+        asked(&rig, |command| matches!(command, Command::Create { system } if system.contains("briefly"))),
+        "{:?}",
+        rig.fake.asked
+    );
 }
 
 #[test]
@@ -432,7 +495,10 @@ fn the_benchmark_runs_and_draws() {
     let mut rig = Rig::new(None, |_| ());
     rig.press("Benchmark");
     rig.press("Run");
-    assert!(asked(&rig, |command| matches!(command, Command::Bench { memory_bytes, .. } if memory_bytes.len() == 4)));
+    assert!(asked(
+        &rig,
+        |command| matches!(command, Command::Bench { memory_bytes, .. } if memory_bytes.len() == 4)
+    ));
     rig.fake.say(Event::BenchRow(fake::bench_row(2.0)));
     rig.run();
     rig.must_see("Measuring: 1 of 4 done");
@@ -482,7 +548,8 @@ fn tab_goes_through_every_button_of_the_first_page() {
             reached.extend(node.accesskit_node().label());
         }
     }
-    for name in ["Download", "Choose…", "Try it", "Folder for the download", "Choose a folder…", "Settings"] {
+    for name in ["Download", "Choose…", "Try it", "Folder for the download", "Choose a folder…", "Settings"]
+    {
         assert!(reached.contains(name), "{name} is not among {reached:?}");
     }
 }

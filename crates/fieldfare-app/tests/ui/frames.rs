@@ -29,8 +29,10 @@ fn many(fake: &mut crate::fake::Fake) {
         let title = format!("Conversation {id} about something");
         fake.remember(id, &title, 60 * id, vec![message(10_000 + id, None, Role::User, &title)]);
     }
-    let messages =
-        vec![message(1, None, Role::User, "Write a lot."), message(2, Some(1), Role::Assistant, &long_answer(200_000))];
+    let messages = vec![
+        message(1, None, Role::User, "Write a lot."),
+        message(2, Some(1), Role::Assistant, &long_answer(200_000)),
+    ];
     fake.remember(5_000, "The long one", 1, messages);
 }
 
@@ -71,7 +73,7 @@ fn long_answers_and_many_conversations_cost_what_is_visible() {
             delta,
             phase: egui::TouchPhase::Move,
             modifiers: egui::Modifiers::NONE,
-            source: egui::MouseWheelSource::default(),
+            source: egui::MouseWheelSource::Trackpad,
         });
     });
     println!("scrolling: {:.2} ms a frame at the median, {:.2} ms at 99 %", scroll.0, scroll.1);
@@ -97,7 +99,10 @@ fn streaming_at_the_end_of_a_long_answer_is_smooth() {
             at += 5;
         }
     });
-    println!("streaming into 200,000 characters: {:.2} ms a frame at the median, {:.2} ms at 99 %", streaming.0, streaming.1);
+    println!(
+        "streaming into 200,000 characters: {:.2} ms a frame at the median, {:.2} ms at 99 %",
+        streaming.0, streaming.1
+    );
     let (drawn, all) = rig.harness.state().cache.chat.drawn;
     assert!(drawn < 60 && all > 6_000, "{drawn} of {all} rows drawn");
     rig.must_see("More of it");

@@ -20,7 +20,7 @@ use std::sync::mpsc;
 
 /// Dialogs that answer what a test has put there.
 #[derive(Clone, Default)]
-pub struct Told {
+pub(crate) struct Told {
     asked: Rc<RefCell<Vec<Dialog>>>,
     answers: Rc<RefCell<Vec<Action>>>,
 }
@@ -36,7 +36,7 @@ impl Dialogs for Told {
 }
 
 /// A window with its worker.
-pub struct Rig {
+pub(crate) struct Rig {
     /// The window.
     pub harness: Harness<'static, App>,
     /// The worker.
@@ -48,12 +48,12 @@ pub struct Rig {
 
 impl Rig {
     /// A window whose worker has this to say at the start.
-    pub fn new(settings: Option<&str>, setup: impl FnOnce(&mut Fake)) -> Self {
+    pub(crate) fn new(settings: Option<&str>, setup: impl FnOnce(&mut Fake)) -> Self {
         Self::with(egui::vec2(1_100.0, 760.0), egui::Theme::Dark, settings, setup)
     }
 
-    /// The same with a size and a theme of the system.
-    pub fn with(
+    /// The same with a size and a theme.
+    pub(crate) fn with(
         size: egui::Vec2,
         theme: egui::Theme,
         settings: Option<&str>,
@@ -63,25 +63,26 @@ impl Rig {
         let (say, events) = mpsc::channel();
         let mut fake = Fake::new(commands, say);
         setup(&mut fake);
-        fake.say(fieldfare_app_worker::message::Event::Settings(settings.map(str::to_owned)));
+        let mut kept: serde_json::Value =
+            serde_json::from_str(settings.unwrap_or("{}")).expect("settings of a test");
+        kept["theme"] = if theme == egui::Theme::Light { "light".into() } else { "dark".into() };
+        fake.say(fieldfare_app_worker::message::Event::Settings(Some(kept.to_string())));
         let dialogs = Told::default();
         let asked = Box::new(dialogs.clone());
         let painter = paint::Painter::default();
-        let harness = Harness::builder()
-            .with_size(size)
-            .with_theme(theme)
-            .with_max_steps(16)
-            .renderer(painter.clone())
-            .build_eframe(move |creation| {
-                App::new(&creation.egui_ctx, send, events, asked, Box::new(|| NOW), State::default())
-            });
+        let harness =
+            Harness::builder().with_size(size).with_max_steps(16).renderer(painter.clone()).build_eframe(
+                move |creation| {
+                    App::new(&creation.egui_ctx, send, events, asked, Box::new(|| NOW), State::default())
+                },
+            );
         let mut rig = Self { harness, fake, dialogs, painter };
         rig.run();
         rig
     }
 
     /// Lets both go on until neither has anything more to say.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         for _ in 0..12 {
             let asked = self.fake.pump();
             self.harness.run_steps(2);
@@ -92,31 +93,35 @@ impl Rig {
     }
 
     /// Presses the button with this name.
-    pub fn press(&mut self, name: &str) {
+    pub(crate) fn press(&mut self, name: &str) {
         self.button(name).click();
         self.run();
     }
 
     /// The button with this name.
-    pub fn button(&self, name: &str) -> egui_kittest::Node<'_> {
+    pub(crate) fn button<'a>(&'a self, name: &'a str) -> egui_kittest::Node<'a> {
         self.harness.get_by_role_and_label(Role::Button, name)
     }
 
     /// Whether something has this in its name.
-    pub fn sees(&self, text: &str) -> bool {
+    pub(crate) fn sees(&self, text: &str) -> bool {
         self.harness.query_all_by_label_contains(text).next().is_some()
-            || self.harness.query_all_by(|node| node.value().is_some_and(|value| value.contains(text))).next().is_some()
+            || self
+                .harness
+                .query_all_by(|node| node.value().is_some_and(|value| value.contains(text)))
+                .next()
+                .is_some()
     }
 
     /// Fails if something has no such name, with all names there are.
     #[track_caller]
-    pub fn must_see(&self, text: &str) {
+    pub(crate) fn must_see(&self, text: &str) {
         assert!(self.sees(text), "no “{text}” among {:#?}", self.names());
     }
 
     /// Fails if something has such a name.
     #[track_caller]
-    pub fn must_not_see(&self, text: &str) {
+    pub(crate) fn must_not_see(&self, text: &str) {
         assert!(!self.sees(text), "“{text}” is there");
     }
 
@@ -131,7 +136,7 @@ impl Rig {
     }
 
     /// Writes into the composer, which has the keyboard.
-    pub fn write(&mut self, text: &str) {
+    pub(crate) fn write(&mut self, text: &str) {
         self.harness.get_by_label("Message").focus();
         self.harness.run_steps(1);
         self.harness.get_by_label("Message").type_text(text);
@@ -139,18 +144,18 @@ impl Rig {
     }
 
     /// Presses a key.
-    pub fn key(&mut self, modifiers: egui::Modifiers, key: egui::Key) {
+    pub(crate) fn key(&mut self, modifiers: egui::Modifiers, key: egui::Key) {
         self.harness.key_press_modifiers(modifiers, key);
         self.run();
     }
 
     /// The picture of the last frame.
-    pub fn picture(&self) -> image::RgbImage {
+    pub(crate) fn picture(&self) -> image::RgbImage {
         self.painter.paint(&self.harness.ctx, self.harness.output())
     }
 
     /// Lets so many seconds go by.
-    pub fn wait(&mut self, seconds: f32) {
+    pub(crate) fn wait(&mut self, seconds: f32) {
         // A step is a quarter of a second.
         self.harness.run_steps((seconds * 4.0).ceil() as usize);
         self.run();

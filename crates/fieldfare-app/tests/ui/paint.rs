@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 /// Textures by their ids: width, height, pixels. The harness keeps one end, the test the other.
 #[derive(Clone, Default)]
-pub struct Painter {
+pub(crate) struct Painter {
     textures: Rc<RefCell<HashMap<TextureId, Texture>>>,
 }
 
@@ -45,7 +45,7 @@ impl TestRenderer for Painter {
 
 impl Painter {
     /// The picture of a frame.
-    pub fn paint(&self, context: &Context, output: &FullOutput) -> RgbImage {
+    pub(crate) fn paint(&self, context: &Context, output: &FullOutput) -> RgbImage {
         let textures = self.textures.borrow();
         let scale = output.pixels_per_point;
         let size = context.content_rect().size() * scale;
@@ -84,7 +84,9 @@ fn triangle(
     texture: &Texture,
 ) {
     let [a, b, c] = corners.map(|corner| corner.pos.to_vec2() * scale);
-    let cross = |from: egui::Vec2, to: egui::Vec2, x: f32, y: f32| (to.x - from.x) * (y - from.y) - (to.y - from.y) * (x - from.x);
+    let cross = |from: egui::Vec2, to: egui::Vec2, x: f32, y: f32| {
+        (to.x - from.x) * (y - from.y) - (to.y - from.y) * (x - from.x)
+    };
     let area = cross(a, b, c.x, c.y);
     if area == 0.0 || !area.is_finite() {
         return;
@@ -96,19 +98,27 @@ fn triangle(
         edge.y < 0.0 || (edge.y == 0.0 && edge.x > 0.0)
     };
     let own = [owns(b, c), owns(c, a), owns(a, b)];
-    let low = |one: f32, two: f32, three: f32, least: usize| (one.min(two).min(three).floor().max(0.0) as usize).max(least);
-    let high = |one: f32, two: f32, three: f32, most: usize| (one.max(two).max(three).ceil().max(0.0) as usize).min(most);
+    let low = |one: f32, two: f32, three: f32, least: usize| {
+        (one.min(two).min(three).floor().max(0.0) as usize).max(least)
+    };
+    let high = |one: f32, two: f32, three: f32, most: usize| {
+        (one.max(two).max(three).ceil().max(0.0) as usize).min(most)
+    };
     let colors = corners.map(|corner| corner.color.to_array().map(f32::from));
-    let one_color = corners.iter().all(|corner| corner.color == corners[0].color && corner.uv == corners[0].uv);
+    let one_color =
+        corners.iter().all(|corner| corner.color == corners[0].color && corner.uv == corners[0].uv);
     let fixed = sample(texture, corners[0].uv.x, corners[0].uv.y);
     for y in low(a.y, b.y, c.y, clip[1])..high(a.y, b.y, c.y, clip[3]) {
         for x in low(a.x, b.x, c.x, clip[0])..high(a.x, b.x, c.x, clip[2]) {
             let (px, py) = (x as f32 + 0.5, y as f32 + 0.5);
-            let weights = [cross(b, c, px, py) / area, cross(c, a, px, py) / area, cross(a, b, px, py) / area];
+            let weights =
+                [cross(b, c, px, py) / area, cross(c, a, px, py) / area, cross(a, b, px, py) / area];
             if weights.iter().zip(own).any(|(weight, own)| *weight < 0.0 || (*weight == 0.0 && !own)) {
                 continue;
             }
-            let mix = |part: &dyn Fn(usize) -> f32| (0..3).map(|corner| weights[corner] * part(corner)).sum::<f32>();
+            let mix = |part: &dyn Fn(usize) -> f32| {
+                (0..3).map(|corner| weights[corner] * part(corner)).sum::<f32>()
+            };
             let texel = if one_color {
                 fixed
             } else {

@@ -12,8 +12,13 @@ use std::path::{Path, PathBuf};
 const ANSWER: &str = "A **fieldfare** (*Turdus pilaris*) is a large thrush. You know it by:\n\n- its slate-grey head and rump,\n- its chestnut back,\n- a loud `chack-chack` in flight.\n\n| | Fieldfare | Blackbird |\n|---|---|---|\n| Length | 25 cm | 24 cm |\n| Winter | in flocks | alone |\n\nThe wing loading is $w = \\frac{m g}{A}$, about 33 N/m² for a bird of 105 g.\n\n```rust\nfn wing_loading(mass: f64, area: f64) -> f64 {\n    mass * 9.81 / area // newtons per square metre\n}\n```\n\n> In hard winters they come into gardens for windfall apples.\n";
 
 fn library(fake: &mut fake::Fake) {
-    let mut question = message(1, None, Role::User, "What is a fieldfare, and how do I tell it from a blackbird?");
-    question.documents.push(Document { name: "notes.txt".to_owned(), text: String::new(), tokens: Some(1_234) });
+    let mut question =
+        message(1, None, Role::User, "What is a fieldfare, and how do I tell it from a blackbird?");
+    question.documents.push(Document {
+        name: "notes.txt".to_owned(),
+        text: String::new(),
+        tokens: Some(1_234),
+    });
     let mut answer = message(2, Some(1), Role::Assistant, ANSWER);
     answer.thought = "The question is about a bird. I should compare the two.".to_owned();
     let mut other = message(3, Some(1), Role::Assistant, "A bird.");
@@ -36,7 +41,8 @@ const TOLERANCE: (u8, usize) = (24, 60);
 fn keep(rig: &mut Rig, name: &str) {
     rig.harness.run_steps(3);
     let picture = rig.picture();
-    let kept = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/app")).join(format!("{name}.png"));
+    let kept =
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/app")).join(format!("{name}.png"));
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         picture.save(&kept).expect("the folder of pictures can be written");
     }
@@ -159,7 +165,8 @@ fn models_and_about() {
 #[test]
 fn icon() {
     let side = 256;
-    let drawn = image::RgbaImage::from_raw(side, side, fieldfare_app::icon::pixels(side)).expect("four bytes a pixel");
+    let drawn = image::RgbaImage::from_raw(side, side, fieldfare_app::icon::pixels(side))
+        .expect("four bytes a pixel");
     let kept = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/app/icon.png"));
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         drawn.save(&kept).expect("the folder of pictures can be written");
