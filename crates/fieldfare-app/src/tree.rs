@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(path(&conversation(77)), Vec::<usize>::new());
         let mut circle = conversation(2);
         circle.messages[0].parent = Some(MessageId(2));
-        assert_eq!(path(&circle), vec![1]);
+        assert_eq!(path(&circle), vec![0, 1], "a circle ends where it began");
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = value * unit;
-    (bytes.is_finite() && bytes >= 1.0 && bytes < 1e15).then_some(bytes as u64)
+    (1.0..1e15).contains(&bytes).then_some(bytes as u64)
 }
 
 #[cfg(test)]

@@ -80,6 +80,9 @@ struct Frame {
     items: Vec<Item>,
 }
 
+/// How columns are set, and rows of cells of text.
+type Table = (Vec<Align>, Vec<Vec<Vec<Span>>>);
+
 #[derive(Default)]
 struct Builder {
     stack: Vec<Frame>,
@@ -88,7 +91,7 @@ struct Builder {
     bold: usize,
     italic: usize,
     code: Option<(String, String)>,
-    table: Option<(Vec<Align>, Vec<Vec<Vec<Span>>>)>,
+    table: Option<Table>,
     lists: Vec<Option<u64>>,
 }
 
@@ -263,7 +266,7 @@ impl Builder {
 }
 
 /// Below a depth that nobody writes on purpose, lists and quotes become their text.
-fn flatten(nodes: &mut Vec<Node>, depth: usize) {
+fn flatten(nodes: &mut [Node], depth: usize) {
     for node in nodes.iter_mut() {
         match node {
             Node::List(_, items) if depth < DEEPEST => {

@@ -61,9 +61,9 @@ fn lines(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
                 ui.push_id(summary.id.0, |ui| {
                     let renamed = state.library.rename.as_ref().is_some_and(|(id, _)| *id == summary.id);
                     if renamed {
-                        rename(ui, state, height, out)
+                        rename(ui, state, height, out);
                     } else {
-                        line(ui, state, summary, height, out)
+                        line(ui, state, summary, height, out);
                     }
                 });
             }

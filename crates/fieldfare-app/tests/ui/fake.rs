@@ -158,7 +158,7 @@ impl Fake {
                 self.say(Event::JobDone(Job::Demo, "Unpacked.".to_owned()));
             }
             Command::StopJob(job) => {
-                self.say(Event::JobStopped(job, "Paused; what was fetched stays.".to_owned()))
+                self.say(Event::JobStopped(job, "Paused; what was fetched stays.".to_owned()));
             }
             Command::ReadDocument { path } => self.say(Event::DocumentRead(document(&path))),
             Command::Count { text } => {
@@ -353,7 +353,7 @@ pub(crate) fn sample(step: u64) -> Sample {
         let mixed = (layer * 131 + expert * 31 + (layer * expert) % 17).wrapping_mul(2_654_435_761) >> 7;
         let heat = ((mixed % 1_000) as f32 / 1_000.0).powi(3);
         let resident = heat > 0.02;
-        let missed = resident && (mixed / 1_000 + step) % 61 == 0;
+        let missed = resident && (mixed / 1_000 + step).is_multiple_of(61);
         ExpertCell { resident, heat: if resident { heat } else { 0.0 }, missed }
     };
     let wave = |period: f64| (step as f64 / period).sin();

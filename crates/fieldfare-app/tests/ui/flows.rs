@@ -542,7 +542,7 @@ fn tab_goes_through_every_button_of_the_first_page() {
     for _ in 0..60 {
         rig.harness.key_press(Key::Tab);
         rig.harness.run_steps(1);
-        let focused = rig.harness.query_all_by(|node| node.is_focused());
+        let focused = rig.harness.query_all_by(|node| node.is_focused() && !node.is_hidden());
         for node in focused {
             use egui_kittest::kittest::NodeT;
             reached.extend(node.accesskit_node().label());
