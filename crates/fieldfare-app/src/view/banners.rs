@@ -30,7 +30,7 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
             frame.show(ui, |ui| {
                 ui.push_id(notice.id, |ui| {
                     ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-                        let close = ui.add(egui::Button::new("✕").frame_when_inactive(false));
+                        let close = ui.add(egui::Button::new("×").frame_when_inactive(false));
                         if close.accessible_name("Close this notice").clicked() {
                             out.push(Action::Dismiss(notice.id));
                         }

@@ -373,7 +373,7 @@ impl View<'_> {
                 _ if answer.stopping => "Stopping…".to_owned(),
                 Some((done, total)) => format!("Reading the prompt: {done} of {total} tokens"),
                 None if answer.pieces == 0 => "Waiting for the first token…".to_owned(),
-                None => "▍".to_owned(),
+                None => "…".to_owned(),
             };
             ui.label(RichText::new(text).color(palette.weak));
             return;

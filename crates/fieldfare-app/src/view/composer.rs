@@ -62,7 +62,7 @@ fn documents(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
             frame.show(ui, |ui| {
                 ui.horizontal(|ui| {
                     ui.label(format!("{} · {tokens}", document.name));
-                    let remove = ui.add(Button::new("✕").frame_when_inactive(false).small());
+                    let remove = ui.add(Button::new("×").frame_when_inactive(false).small());
                     if remove.accessible_name(format!("Leave out {}", document.name)).clicked() {
                         out.push(Action::RemoveDocument(index));
                     }

@@ -89,8 +89,10 @@ fn download(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
             let edit =
                 TextEdit::singleline(&mut state.models.folder).desired_width(width).interactive(!running);
             let field = ui.add(edit).accessible_name("Folder for the download");
-            if field.lost_focus() && !running {
-                out.push(Action::InstallFolder(PathBuf::from(state.models.folder.trim())));
+            let asked = state.models.offer.as_ref().and_then(|offer| offer.target.parent());
+            let folder = PathBuf::from(state.models.folder.trim());
+            if field.lost_focus() && !running && asked != Some(folder.as_path()) {
+                out.push(Action::InstallFolder(folder));
             }
             let why = running.then_some("A download into it is running; pause it first.");
             if ui

@@ -23,10 +23,12 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
         let step = if highest > 4e9 { 5e7 } else { (highest / 200.0).max(1.0) };
         let slider = Slider::new(&mut value, lowest..=highest)
             .step_by(step)
+            // What is set is left alone until a person moves it.
+            .clamping(egui::SliderClamping::Edits)
             .custom_formatter(|value, _| words::bytes(value as u64))
             .custom_parser(|text| words::parse_bytes(text).map(|bytes| bytes as f64));
         let response = ui.name_inputs("Memory budget", |ui| ui.add_enabled(!automatic, slider));
-        if response.changed() {
+        if response.changed() && !automatic {
             draft.memory_bytes = Some(value as u64);
         }
         if ui.checkbox(&mut automatic, "As much as helps and the machine bears").changed() {
@@ -128,7 +130,7 @@ fn optional(
     let mut number = value.unwrap_or(usual);
     let field = egui::DragValue::new(&mut number).range(range).speed(1.0);
     let response = ui.add_enabled(!left_alone, field).accessible_name(name);
-    if response.changed() {
+    if response.changed() && !left_alone {
         *value = Some(number);
     }
     if !unit.is_empty() {

@@ -58,7 +58,7 @@ fn answers(ui: &mut Ui, settings: &mut crate::settings::Settings) {
         let field = ui
             .add_enabled(!free, DragValue::new(&mut most).range(1..=262_144))
             .accessible_name("Longest answer");
-        if field.changed() {
+        if field.changed() && !free {
             settings.max_tokens = Some(most);
         }
         ui.label("tokens");
@@ -70,7 +70,7 @@ fn answers(ui: &mut Ui, settings: &mut crate::settings::Settings) {
         let mut free = settings.seed.is_none();
         let mut seed = settings.seed.unwrap_or(1);
         let field = ui.add_enabled(!free, DragValue::new(&mut seed)).accessible_name("Seed");
-        if field.changed() {
+        if field.changed() && !free {
             settings.seed = Some(seed);
         }
         if ui.checkbox(&mut free, "Another one each time").changed() {

@@ -157,20 +157,19 @@ fn pages(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
     ui.add_space(6.0);
     ui.separator();
     ui.spacing_mut().item_spacing.y = 1.0;
-    let width = ui.available_width();
-    for (page, name) in [
-        (Page::Chat, "Chat"),
-        (Page::Models, "Models"),
-        (Page::Inspector, "Inspector"),
-        (Page::Bench, "Benchmark"),
-        (Page::Settings, "Settings"),
-        (Page::About, "About"),
-    ] {
-        let button = egui::Button::selectable(state.page == page, name)
-            .min_size(egui::vec2(width, 26.0))
-            .right_text("");
-        if ui.add(button).clicked() {
-            out.push(Action::Go(page));
+    ui.spacing_mut().interact_size.y = 26.0;
+    ui.with_layout(egui::Layout::top_down_justified(egui::Align::Min), |ui| {
+        for (page, name) in [
+            (Page::Chat, "Chat"),
+            (Page::Models, "Models"),
+            (Page::Inspector, "Inspector"),
+            (Page::Bench, "Benchmark"),
+            (Page::Settings, "Settings"),
+            (Page::About, "About"),
+        ] {
+            if ui.add(egui::Button::selectable(state.page == page, name)).clicked() {
+                out.push(Action::Go(page));
+            }
         }
-    }
+    });
 }

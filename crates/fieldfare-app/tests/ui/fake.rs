@@ -302,7 +302,7 @@ impl Fake {
 
     /// The service dies; the answer with it.
     pub(crate) fn crash(&mut self, restarting: bool) {
-        self.finish(Progress::Interrupted("The engine ended while this was written.".to_owned()));
+        self.finish(Progress::Interrupted("Cut off here: the engine ended.".to_owned()));
         let trouble = Trouble {
             message: "killed: the system ran out of memory".to_owned(),
             remedy: "Lower the memory budget in Settings.".to_owned(),

@@ -98,6 +98,14 @@ impl Rig {
         self.run();
     }
 
+    /// Ticks the box with this name, wherever on its page it is.
+    pub(crate) fn tick(&mut self, name: &str) {
+        self.harness.get_by_label(name).scroll_to_me();
+        self.run();
+        self.harness.get_by_label(name).click();
+        self.run();
+    }
+
     /// The button with this name.
     pub(crate) fn button<'a>(&'a self, name: &'a str) -> egui_kittest::Node<'a> {
         self.harness.get_by_role_and_label(Role::Button, name)
