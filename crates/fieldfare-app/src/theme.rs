@@ -190,12 +190,14 @@ fn visuals(palette: &Palette, dark: bool, high_contrast: bool) -> Visuals {
     visuals.disabled_alpha = 0.6;
     let corner = CornerRadius::same(6);
     let widgets = &mut visuals.widgets;
+    // With high contrast a border says what a button is, not its ground.
+    let fill = |share: f32| palette.tint(palette.line, if high_contrast { share * 0.15 } else { share });
     for (widget, fill, border, text) in [
         (&mut widgets.noninteractive, palette.ground, palette.line, palette.text),
-        (&mut widgets.inactive, palette.tint(palette.line, 0.5), palette.line, palette.text),
-        (&mut widgets.hovered, palette.tint(palette.line, 0.9), palette.weak, palette.strong),
-        (&mut widgets.active, palette.line, palette.strong, palette.strong),
-        (&mut widgets.open, palette.tint(palette.line, 0.6), palette.line, palette.strong),
+        (&mut widgets.inactive, fill(0.5), palette.line, palette.text),
+        (&mut widgets.hovered, fill(0.9), palette.weak, palette.strong),
+        (&mut widgets.active, fill(1.0), palette.strong, palette.strong),
+        (&mut widgets.open, fill(0.6), palette.line, palette.strong),
     ] {
         widget.weak_bg_fill = fill;
         widget.bg_fill = fill;
@@ -205,7 +207,7 @@ fn visuals(palette: &Palette, dark: bool, high_contrast: bool) -> Visuals {
         widget.expansion = 0.0;
     }
     // The rail of a slider has to be seen on cards as on the ground.
-    widgets.inactive.bg_fill = palette.tint(palette.line, 0.8);
+    widgets.inactive.bg_fill = fill(0.8);
     visuals
 }
 

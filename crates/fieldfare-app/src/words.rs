@@ -31,6 +31,11 @@ pub fn count(count: u64) -> String {
     out
 }
 
+/// So many tokens.
+pub fn tokens(tokens: u64) -> String {
+    format!("{} token{}", count(tokens), if tokens == 1 { "" } else { "s" })
+}
+
 /// Tokens a second.
 pub fn rate(per_second: f64) -> String {
     if per_second >= 100.0 { format!("{per_second:.0} tok/s") } else { format!("{per_second:.1} tok/s") }

@@ -85,13 +85,13 @@ fn drawing(ui: &mut Ui, state: &State) {
         .iter()
         .map(|row| format!("{} at {}", words::rate(row.decode), words::bytes(row.memory_bytes)))
         .collect();
-    let plot = super::inspector::plot("speed", ui.available_width(), 220.0)
+    let plot = super::inspector::plot("speed", ui.available_width(), 220.0, &palette)
         .show_axes([true, true])
         .include_y(0.0)
         .set_margin_fraction(egui::vec2(0.06, 0.12))
         .x_axis_label("memory budget, GB")
         .y_axis_label("tok/s")
-        .legend(Legend::default());
+        .legend(Legend::default().position(egui_plot::Corner::LeftTop));
     let response = plot.show(ui, |plot| {
         plot.line(
             Line::new("What the machine allows", PlotPoints::from(bound)).color(palette.series[3]).width(1.5),

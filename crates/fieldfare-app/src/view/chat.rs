@@ -75,8 +75,9 @@ pub fn show(ui: &mut Ui, state: &State, cache: &mut Cache, out: &mut Vec<Action>
         docs.text.set(&message.text);
         docs.thought.set(&message.thought);
     }
-    let side = ((ui.available_width() - 32.0 - COLUMN) / 2.0).max(0.0) + 16.0;
-    let width = (ui.available_width() - 2.0 * side - 8.0).max(160.0);
+    // The composer's column.
+    let width = (ui.available_width() - 40.0 - 32.0).clamp(160.0, COLUMN);
+    let side = ((ui.available_width() - width) / 2.0).max(0.0);
     let mut area = egui::ScrollArea::vertical()
         .id_salt(("conversation", conversation.0))
         .auto_shrink([false, false])
@@ -458,8 +459,8 @@ fn estimate(source: &str, width: f32) -> f32 {
 /// One line of figures.
 fn figures(run: &Run) -> String {
     format!(
-        "{} tokens · {} · first after {:.1} s",
-        words::count(run.tokens),
+        "{} · {} · first after {:.1} s",
+        words::tokens(run.tokens),
         words::rate(run.decode_per_second),
         run.first_token_seconds
     )
@@ -492,11 +493,11 @@ pub fn diagnostics(ui: &mut Ui, run: &Run) {
     });
 }
 
-const EXAMPLES: [(&str, &str); 4] = [
-    ("Explain", "Explain in five sentences how a bicycle stays upright."),
-    ("Write", "Write a friendly note that invites the neighbours to a garden party on Saturday."),
-    ("Compare", "Compare rye and wheat bread in a table: taste, keeping, baking."),
-    ("Ask", "What is the capital of France?"),
+const EXAMPLES: [&str; 4] = [
+    "Explain in five sentences how a bicycle stays upright.",
+    "Write a friendly note that invites the neighbours to a garden party on Saturday.",
+    "Compare rye and wheat bread in a table: taste, keeping, baking.",
+    "What is the capital of France?",
 ];
 
 /// Nothing is open.
@@ -513,11 +514,10 @@ fn empty(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
             };
             ui.label(RichText::new(line).color(palette.weak));
             ui.add_space(18.0);
-            for (name, example) in EXAMPLES {
-                let button =
-                    Button::new((strong(name, &palette), RichText::new(example).color(palette.text)))
-                        .wrap()
-                        .min_size(egui::vec2(ui.available_width(), 38.0));
+            for example in EXAMPLES {
+                let button = Button::new(RichText::new(example).color(palette.text))
+                    .wrap()
+                    .min_size(egui::vec2(ui.available_width(), 38.0));
                 if ui.add(button).clicked() {
                     out.push(Action::Example(example.to_owned()));
                 }

@@ -34,7 +34,7 @@ fn model(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
     let found = state.models.found.as_deref().unwrap_or_default();
     let Some(chosen) = state.chosen().cloned() else {
         if state.models.found.is_some() {
-            if ui.add(primary(ui, "Get a model")).clicked() {
+            if state.page != Page::Models && ui.add(primary(ui, "Get a model")).clicked() {
                 out.push(Action::Go(Page::Models));
             }
         } else {

@@ -56,7 +56,7 @@ fn color_of(cell: ExpertCell, flash: f32, palette: &Palette) -> Color32 {
         let cold = palette.tint(palette.series[0], 0.45);
         cold.lerp_to_gamma(palette.series[1], cell.heat.clamp(0.0, 1.0))
     } else {
-        palette.tint(palette.line, 0.35)
+        palette.tint(palette.line, 0.55)
     };
     if cell.missed { ground.lerp_to_gamma(palette.bad, flash) } else { ground }
 }
@@ -183,8 +183,12 @@ fn plots(ui: &mut Ui, state: &State) {
             ui.label(RichText::new(text).small().color(palette.strong));
         });
         let top = points.iter().map(|point| point[1]).fold(line.unwrap_or(0.0), f64::max);
-        let plot =
-            plot(name, width, 90.0).include_x(-SPAN).include_x(0.0).include_y(0.0).include_y(tall(top * 1.1));
+        let plot = plot(name, width, 90.0, &palette)
+            .show_grid([false, true])
+            .include_x(-SPAN)
+            .include_x(0.0)
+            .include_y(0.0)
+            .include_y(tall(top * 1.1));
         let response = plot.show(ui, |plot| {
             plot.line(Line::new(name, PlotPoints::from(points)).color(color).width(1.5));
             if let Some(line) = line {
@@ -203,8 +207,10 @@ fn plots(ui: &mut Ui, state: &State) {
 }
 
 /// A plot that is looked at, not dragged.
-pub fn plot<'a>(name: &str, width: f32, height: f32) -> Plot<'a> {
+pub fn plot<'a>(name: &str, width: f32, height: f32, palette: &Palette) -> Plot<'a> {
     Plot::new(name.to_owned())
+        .grid_color(palette.line)
+        .grid_spacing(14.0..=120.0)
         .width(width)
         .height(height)
         .allow_zoom(false)

@@ -149,9 +149,11 @@ pub fn button_or_why(ui: &mut Ui, button: Button<'_>, why_not: Option<&str>) -> 
 /// A name in front of a field.
 pub fn row<R>(ui: &mut Ui, name: &str, contents: impl FnOnce(&mut Ui) -> R) -> R {
     ui.horizontal(|ui| {
-        let (rect, _) =
-            ui.allocate_exact_size(egui::vec2(150.0, ui.spacing().interact_size.y), egui::Sense::hover());
-        ui.put(rect, egui::Label::new(name).halign(egui::Align::LEFT).selectable(false));
+        let size = egui::vec2(140.0, ui.spacing().interact_size.y);
+        let (rect, _) = ui.allocate_exact_size(size, egui::Sense::hover());
+        let builder =
+            egui::UiBuilder::new().max_rect(rect).layout(egui::Layout::left_to_right(egui::Align::Center));
+        ui.new_child(builder).add(egui::Label::new(name).selectable(false));
         contents(ui)
     })
     .inner

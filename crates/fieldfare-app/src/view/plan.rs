@@ -16,11 +16,13 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
     let mut draft = state.draft();
     let before = draft.clone();
     row(ui, "Memory", |ui| {
-        let mut automatic = draft.memory_bytes.is_none();
+        let automatic = draft.memory_bytes.is_none();
         let highest = state.planning.automatic.as_ref().map_or(16e9, |plan| plan.memory_bytes as f64);
-        let lowest = state.planning.automatic.as_ref().map_or(1e9, lowest).min(highest * 0.999);
-        let mut value = draft.memory_bytes.map_or(highest, |bytes| bytes as f64);
         let step = if highest > 4e9 { 5e7 } else { (highest / 200.0).max(1.0) };
+        // Round figures, from the first that can do.
+        let lowest = state.planning.automatic.as_ref().map_or(1e9, lowest);
+        let lowest = ((lowest / step).ceil() * step).min(highest * 0.999);
+        let mut value = draft.memory_bytes.map_or(highest, |bytes| bytes as f64);
         let slider = Slider::new(&mut value, lowest..=highest)
             .step_by(step)
             // What is set is left alone until a person moves it.
@@ -31,13 +33,17 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
         if response.changed() && !automatic {
             draft.memory_bytes = Some(value as u64);
         }
-        if ui.checkbox(&mut automatic, "As much as helps and the machine bears").changed() {
-            draft.memory_bytes = (!automatic).then_some(value as u64);
+        if draft.memory_bytes.is_none() {
+            note(ui, "The slider is off while the machine decides.");
         }
     });
-    if draft.memory_bytes.is_none() {
-        note(ui, "The slider is off while the machine decides.");
-    }
+    row(ui, "", |ui| {
+        let mut automatic = draft.memory_bytes.is_none();
+        if ui.checkbox(&mut automatic, "As much as helps and the machine bears").changed() {
+            let highest = state.planning.automatic.as_ref().map(|plan| plan.memory_bytes);
+            draft.memory_bytes = if automatic { None } else { highest.or(Some(4_000_000_000)) };
+        }
+    });
     more(ui, state, &mut draft);
     if draft != before {
         out.push(Action::Replan(draft.clone()));

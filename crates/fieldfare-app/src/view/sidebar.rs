@@ -21,7 +21,7 @@ pub fn list(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
     ui.add_space(4.0);
     let search = TextEdit::singleline(&mut state.library.search)
         .hint_text("Search conversations")
-        .desired_width(width - 8.0)
+        .desired_width(f32::INFINITY)
         .id(egui::Id::unique("search"));
     let field = ui.add(search).accessible_name("Search conversations");
     if field.changed() {

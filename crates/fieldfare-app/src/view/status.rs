@@ -54,7 +54,7 @@ fn last_run(state: &State) -> Option<fieldfare_app_worker::message::Run> {
 
 fn tokens(state: &State) -> Option<String> {
     if let Some(answer) = &state.answer {
-        return Some(format!("{} tokens", words::count(answer.pieces)));
+        return Some(words::tokens(answer.pieces));
     }
     let run = last_run(state)?;
     let context = run.prompt_tokens + run.tokens;

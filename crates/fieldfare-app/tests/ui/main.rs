@@ -100,9 +100,7 @@ impl Rig {
 
     /// Ticks the box with this name, wherever on its page it is.
     pub(crate) fn tick(&mut self, name: &str) {
-        self.harness.get_by_label(name).scroll_to_me();
-        self.run();
-        self.harness.get_by_label(name).click();
+        self.harness.get_by_label(name).click_accesskit();
         self.run();
     }
 
