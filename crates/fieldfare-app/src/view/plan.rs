@@ -33,9 +33,6 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
         if response.changed() && !automatic {
             draft.memory_bytes = Some(value as u64);
         }
-        if draft.memory_bytes.is_none() {
-            note(ui, "The slider is off while the machine decides.");
-        }
     });
     row(ui, "", |ui| {
         let mut automatic = draft.memory_bytes.is_none();
@@ -44,6 +41,9 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
             draft.memory_bytes = if automatic { None } else { highest.or(Some(4_000_000_000)) };
         }
     });
+    if draft.memory_bytes.is_none() {
+        note(ui, "The slider is off while the machine decides.");
+    }
     more(ui, state, &mut draft);
     if draft != before {
         out.push(Action::Replan(draft.clone()));
@@ -185,7 +185,7 @@ pub fn bar(ui: &mut Ui, plan: &Plan, old: bool) {
         for (name, bytes, color) in parts {
             let (square, _) = ui.allocate_exact_size(egui::vec2(10.0, 10.0), Sense::hover());
             ui.painter().rect_filled(square, 2.0, color);
-            ui.label(RichText::new(format!("{name} {}", words::bytes(bytes))).small());
+            ui.add(Label::new(RichText::new(format!("{name} {}", words::bytes(bytes))).small()).extend());
             ui.add_space(6.0);
         }
     });
