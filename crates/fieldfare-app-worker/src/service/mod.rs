@@ -128,7 +128,7 @@ impl Service {
 
     /// The reason behind its last internal error, which it tells nobody over HTTP.
     pub(crate) fn internal_error(&self) -> Option<String> {
-        self.process.as_ref()?.said("internal error: ")
+        self.process.as_ref()?.take_said("internal error: ")
     }
 
     /// Whether there is a process that may answer yet.
