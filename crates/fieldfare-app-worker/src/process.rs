@@ -20,6 +20,8 @@ const LAST_LINES: usize = 40;
 const LONGEST: u64 = 1 << 20;
 /// How long a child may take to go once its output has ended, or its input.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How much later a line of standard error may come than what was told about it.
+const MOMENT: Duration = Duration::from_millis(300);
 /// Between two looks at a child that is going.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -48,7 +50,11 @@ pub(crate) struct Ending {
 /// A running child. Dropped, it is asked to end, and killed if it does not.
 pub(crate) struct Process {
     shared: Arc<Mutex<Shared>>,
+    words: Words,
 }
+
+/// The last lines of a child's standard error.
+type Words = Arc<Mutex<VecDeque<String>>>;
 
 struct Shared {
     child: Child,
@@ -101,8 +107,8 @@ impl Process {
             let _ = writeln!(leash, "{}", wire::line(task)).and_then(|()| leash.flush());
         }
         let shared = Arc::new(Mutex::new(Shared { child, leash, asked: false, reaped: false }));
-        let process = Self { shared: shared.clone() };
-        let words = Arc::new(Mutex::new(VecDeque::new()));
+        let words = Words::default();
+        let process = Self { shared: shared.clone(), words: words.clone() };
         let kept = words.clone();
         let listener = std::thread::Builder::new().name("child-errors".into()).spawn(move || {
             for line in lines(err) {
@@ -132,6 +138,24 @@ impl Process {
             })
             .map_err(failed)?;
         Ok(process)
+    }
+
+    /// The last thing that it wrote to standard error behind this beginning, once; waits a moment for it, since what
+    /// came another way may have been quicker.
+    pub(crate) fn take_said(&self, beginning: &str) -> Option<String> {
+        let until = Instant::now() + MOMENT;
+        loop {
+            let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = words.iter().rposition(|line| line.starts_with(beginning));
+            if let Some(line) = at.and_then(|at| words.remove(at)) {
+                return line.strip_prefix(beginning).map(str::to_owned);
+            }
+            drop(words);
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Asks it to end: whatever it does, it ends when its input does.

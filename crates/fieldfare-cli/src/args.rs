@@ -2,10 +2,13 @@
 //! from here and from nowhere else.
 
 mod bench;
+mod model;
 mod serve;
 mod values;
 pub use bench::{BenchArgs, DoctorArgs, GroupArg, RoutingArg};
+pub use model::{ModelArgs, PlaceArgs, SourceArgs};
 pub use serve::ServeArgs;
+pub use values::Parallel;
 use values::{integer, memory, number, seed};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -120,9 +123,9 @@ pub struct InstallArgs {
 /// `fieldfare convert`.
 #[derive(Debug, Args)]
 pub struct ConvertArgs {
-    /// Model directory to read, or demo
-    #[arg(value_name = "SRC")]
-    pub source: PathBuf,
+    /// Which model.
+    #[command(flatten)]
+    pub source: SourceArgs,
     /// Order of the weights to write
     #[arg(long, value_enum, value_name = "LAYOUT")]
     pub layout: LayoutArg,
@@ -140,9 +143,9 @@ pub struct ConvertArgs {
 /// `fieldfare verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Model directory, or demo as for --model of the other commands [default: found as there]
-    #[arg(value_name = "DIR")]
-    pub directory: Option<PathBuf>,
+    /// Which model.
+    #[command(flatten)]
+    pub place: PlaceArgs,
     /// No progress and no summary
     #[arg(short, long)]
     pub quiet: bool,
@@ -151,9 +154,9 @@ pub struct VerifyArgs {
 /// `fieldfare inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// Model directory, or demo as for --model of the other commands [default: found as there]
-    #[arg(value_name = "DIR")]
-    pub directory: Option<PathBuf>,
+    /// Which model.
+    #[command(flatten)]
+    pub place: PlaceArgs,
     /// Plan for this much memory, as --memory of the other commands
     #[arg(long, value_name = "SIZE", default_value = "auto", allow_hyphen_values = true, value_parser = memory)]
     pub memory: MemoryBudget,
@@ -267,15 +270,6 @@ pub struct ManArgs {
     /// Write every page into this folder
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-}
-
-/// Which model.
-#[derive(Debug, Args)]
-pub struct ModelArgs {
-    /// Model directory, or demo for the built-in toy (a directory of that name is ./demo) [default: $FIELDFARE_MODEL,
-    /// else the one in the data folder]
-    #[arg(short, long, value_name = "DIR")]
-    pub model: Option<PathBuf>,
 }
 
 /// How the next token is chosen, and when to stop.

@@ -76,13 +76,26 @@ pub fn default_output(source: &Path) -> Outcome<PathBuf> {
         Failure::usage(format!("{} has no name to install under", source.display()))
             .with_hint("name the model directory with --output DIR.gturbo")
     })?;
-    let mut name = name.to_os_string();
+    let mut name = name.to_str().map_or_else(|| name.to_os_string(), |name| portable(name).into());
     name.push(".gturbo");
     if name == fieldfare_demo::DIRECTORY {
         return Err(Failure::usage("the name demo belongs to the built-in model")
             .with_hint("name the model directory with --output DIR.gturbo"));
     }
     Ok(data.join("models").join(name))
+}
+
+/// A name that every system takes: an address may have a port in it, a folder a question mark.
+fn portable(name: &str) -> String {
+    let plain = |c: char| !c.is_control() && !r#"<>:"/\|?*"#.contains(c);
+    let name: String = name.chars().map(|c| if plain(c) { c } else { '-' }).collect();
+    // Some names are devices, whatever stands behind the dot; a dot in front hides.
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
+    let numbered = |of: &str| {
+        stem.strip_prefix(of).is_some_and(|n| n.chars().count() == 1 && n.chars().all(char::is_numeric))
+    };
+    let device = ["CON", "PRN", "AUX", "NUL"].contains(&&*stem) || numbered("COM") || numbered("LPT");
+    if device || name.starts_with('.') || name.trim().is_empty() { format!("model-{name}") } else { name }
 }
 
 fn find(option: Option<&Path>, variable: Option<OsString>, data: Option<&Path>) -> Outcome<Found> {
@@ -197,6 +210,24 @@ mod tests {
         assert!(text.contains("one.gturbo") && text.contains("two.gturbo"), "{text}");
         let default = dir("data/models/default");
         assert_eq!(find(None, None, Some(&data)).unwrap(), Found::Directory(default));
+    }
+
+    #[test]
+    fn names_that_every_system_takes() {
+        for (name, want) in [
+            ("gemma-4-26b", "gemma-4-26b"),
+            ("mein Modell, größer", "mein Modell, größer"),
+            ("127.0.0.1:8080", "127.0.0.1-8080"),
+            ("a?b*c|d", "a-b-c-d"),
+            ("nul.x", "model-nul.x"),
+            ("Com1", "model-Com1"),
+            ("command", "command"),
+            (".hidden", "model-.hidden"),
+        ] {
+            assert_eq!(portable(name), want);
+        }
+        let Ok(output) = default_output(Path::new("localhost:80")) else { return };
+        assert!(output.ends_with("models/localhost-80.gturbo"), "{}", output.display());
     }
 
     #[test]

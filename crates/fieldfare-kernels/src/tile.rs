@@ -64,7 +64,23 @@ pub fn pack_panel(cols: usize, weights: &[u8], scales: &[u8], biases: &[u8], pan
 /// # Panics
 /// If a length does not fit `cols`.
 pub fn unpack_panel(cols: usize, panel: &[u8], weights: &mut [u8], scales: &mut [u8], biases: &mut [u8]) {
-    let (row_bytes, groups) = check(cols, weights, scales, biases, panel.len());
+    check(cols, weights, scales, biases, panel.len());
+    unpack_weights(cols, panel, weights);
+    unpack_scales(cols, panel, scales);
+    unpack_biases(cols, panel, biases);
+}
+
+/// The weights alone.
+///
+/// # Panics
+/// As [`unpack_panel`].
+pub fn unpack_weights(cols: usize, panel: &[u8], weights: &mut [u8]) {
+    let row_bytes = cols / 2;
+    assert_eq!(
+        (panel.len(), weights.len()),
+        (panel_bytes(cols), TILE_ROWS * row_bytes),
+        "weights of a panel"
+    );
     for (g, tile) in panel.chunks_exact(TILE_BYTES).enumerate() {
         for row in 0..TILE_ROWS {
             let to = row * row_bytes + g * (TILE_COLS / 2);
@@ -72,9 +88,33 @@ pub fn unpack_panel(cols: usize, panel: &[u8], weights: &mut [u8], scales: &mut 
                 let from = (k * TILE_ROWS + row) * 4;
                 weights[to + k * 4..to + k * 4 + 4].copy_from_slice(&tile[from..from + 4]);
             }
-            let s = (row * groups + g) * 2;
-            scales[s..s + 2].copy_from_slice(&tile[TILE_SCALES + row * 2..TILE_SCALES + row * 2 + 2]);
-            biases[s..s + 2].copy_from_slice(&tile[TILE_BIASES + row * 2..TILE_BIASES + row * 2 + 2]);
+        }
+    }
+}
+
+/// The scales alone.
+///
+/// # Panics
+/// As [`unpack_panel`].
+pub fn unpack_scales(cols: usize, panel: &[u8], scales: &mut [u8]) {
+    unpack_sides(cols, panel, TILE_SCALES, scales);
+}
+
+/// The biases alone.
+///
+/// # Panics
+/// As [`unpack_panel`].
+pub fn unpack_biases(cols: usize, panel: &[u8], biases: &mut [u8]) {
+    unpack_sides(cols, panel, TILE_BIASES, biases);
+}
+
+fn unpack_sides(cols: usize, panel: &[u8], at: usize, sides: &mut [u8]) {
+    let groups = cols / TILE_COLS;
+    assert_eq!((panel.len(), sides.len()), (panel_bytes(cols), TILE_ROWS * groups * 2), "sides of a panel");
+    for (g, tile) in panel.chunks_exact(TILE_BYTES).enumerate() {
+        for row in 0..TILE_ROWS {
+            let to = (row * groups + g) * 2;
+            sides[to..to + 2].copy_from_slice(&tile[at + row * 2..at + row * 2 + 2]);
         }
     }
 }

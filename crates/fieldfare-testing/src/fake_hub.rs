@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -71,6 +71,8 @@ pub enum Fault {
     TooShort,
     /// The storage has another `ETag`.
     OtherTag,
+    /// Nothing, but the storage says something else of the version of its files.
+    Of(Version),
     /// The hub answers for another commit.
     OtherCommit,
     /// `Content-Encoding: gzip`.
@@ -81,6 +83,36 @@ pub enum Fault {
     Circle,
     /// The redirect leads to plain HTTP on another machine.
     Elsewhere,
+}
+
+/// What a storage says by which two versions of a file could be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// A strong `ETag`.
+    Tag(u8),
+    /// A weak `ETag`.
+    Weak(u8),
+    /// `Last-Modified`, at that hour of a day before the answer's `Date`.
+    Modified(u8),
+    /// `Last-Modified` in the second of the answer's `Date`.
+    JustNow,
+    /// Nothing.
+    Unsaid,
+}
+
+impl Version {
+    fn headers(self) -> String {
+        let date = "Date: Mon, 07 Nov 1994 08:00:00 GMT\r\n";
+        match self {
+            Self::Tag(n) => format!("ETag: \"version {n}\"\r\n"),
+            Self::Weak(n) => format!("ETag: W/\"version {n}\"\r\n"),
+            Self::Modified(hour) => {
+                format!("Last-Modified: Sun, 06 Nov 1994 {hour:02}:00:00 GMT\r\n{date}")
+            }
+            Self::JustNow => format!("Last-Modified: Mon, 07 Nov 1994 08:00:00 GMT\r\n{date}"),
+            Self::Unsaid => String::new(),
+        }
+    }
 }
 
 /// A request as it arrived.
@@ -101,6 +133,23 @@ impl Asked {
     pub fn is_storage(&self) -> bool {
         self.path.starts_with("/storage/")
     }
+}
+
+/// The files of a folder; `sha256` gives the hash that a file is linked by, `None` for a small one.
+///
+/// # Panics
+/// If they cannot be read.
+pub fn files_of(dir: &Path, sha256: impl Fn(&str, &[u8]) -> Option<String>) -> BTreeMap<String, Served> {
+    let entries = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry"));
+    entries
+        .filter(|entry| entry.path().is_file())
+        .map(|entry| {
+            let name = entry.file_name().into_string().expect("a name in Unicode");
+            let bytes = std::fs::read(entry.path()).expect("a file");
+            let sha256 = sha256(&name, &bytes);
+            (name, Served { content: Content::Bytes(bytes), sha256 })
+        })
+        .collect()
 }
 
 type Script = dyn Fn(usize, &Asked) -> Fault + Send + Sync;
@@ -287,6 +336,11 @@ fn answer(
             return empty(stream, "302 Found", &format!("{headers}{signed}"));
         }
     }
+    match fault {
+        Fault::Of(version) if storage => headers += &version.headers(),
+        Fault::OtherTag => headers += "ETag: \"other\"\r\n",
+        _ => headers += "ETag: \"tag\"\r\n",
+    }
     if asked.method == "HEAD" {
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n{headers}\r\n")?;
         return Ok(true);
@@ -318,11 +372,10 @@ fn body(
         Fault::Encoded => headers += "Content-Encoding: gzip\r\n",
         _ => {}
     }
-    let tag = if fault == Fault::OtherTag { "other" } else { "tag" };
     let size = last - first + 1;
     write!(
         stream,
-        "HTTP/1.1 {status}\r\nContent-Length: {size}\r\nContent-Range: bytes {first}-{last}/{len}\r\nETag: \"{tag}\"\r\n{headers}\r\n"
+        "HTTP/1.1 {status}\r\nContent-Length: {size}\r\nContent-Range: bytes {first}-{last}/{len}\r\n{headers}\r\n"
     )?;
     let half = size / 2;
     let mut at = 0;

@@ -2,6 +2,9 @@
 
 pub mod fake_hub;
 pub mod gemma4;
+mod tree;
+
+pub use tree::{Dice, contents, names, rounds};
 
 use std::path::PathBuf;
 

@@ -142,7 +142,9 @@ impl Error {
             ),
             Self::Locked { .. } => Some("wait for that process or stop it, then try again"),
             Self::ContextFull { .. } => Some("raise --max-context or shorten the prompt"),
-            Self::Network { .. } => Some("run the same command again: it continues where it stopped"),
+            Self::Network { .. } => {
+                Some("check the network, then run the same command again: it continues where it stopped")
+            }
             Self::Denied { .. } => Some(
                 "set HF_TOKEN to a token that may read this repository, and accept its terms on its page",
             ),

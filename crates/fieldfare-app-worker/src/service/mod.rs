@@ -126,6 +126,11 @@ impl Service {
         self.client.as_ref()
     }
 
+    /// The reason behind its last internal error, which it tells nobody over HTTP.
+    pub(crate) fn internal_error(&self) -> Option<String> {
+        self.process.as_ref()?.take_said("internal error: ")
+    }
+
     /// Whether there is a process that may answer yet.
     pub(crate) fn is_starting(&self) -> bool {
         self.process.is_some() && self.client.is_none()

@@ -204,6 +204,7 @@ impl State {
                     "context_length_exceeded" => {
                         "the conversation is longer than the context; raise it in the settings, or begin a new one".to_owned()
                     }
+                    "internal_error" => self.service.internal_error().unwrap_or(message),
                     _ => message,
                 };
                 self.finish(Progress::Interrupted(reason));

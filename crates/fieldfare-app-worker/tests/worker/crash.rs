@@ -1,6 +1,6 @@
 //! The second process is killed, the first is killed, the window closes: nothing is lost, nothing hangs, nothing stays.
 
-use crate::support::{Home, demo, endless, greedy, kill, model, processes_with, settings, until};
+use crate::support::{ENDLESS, Home, demo, endless, greedy, kill, model, processes_with, settings, until};
 use fieldfare_app_worker::message::{Command, Event, MessageId, Progress, Service};
 use fieldfare_app_worker::{Paths, Start, Worker};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ const KILLS: u64 = 50;
 fn fifty_kills_while_it_writes_lose_nothing_and_the_next_answer_works() {
     let home = Home::new();
     let mut rig = home.loaded();
-    let id = rig.create("Be brief.");
+    let id = rig.create("");
     let mut pieces: HashMap<MessageId, (String, String)> = HashMap::new();
     let mut told = Vec::new();
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -25,13 +25,13 @@ fn fifty_kills_while_it_writes_lose_nothing_and_the_next_answer_works() {
         // Sometimes while the prompt is read, mostly somewhere in the answer.
         let after = (state >> 33) % 40;
         // A branch of its own each time, so that the context is not full before the end.
-        let text = format!("Tell me story {number}.");
+        let text = ENDLESS.to_owned();
         rig.tell(Command::Ask {
             conversation: id,
             parent: None,
             text,
             documents: Vec::new(),
-            sampling: endless(number),
+            sampling: endless(),
         });
         let (question, answer) = (rig.saved(), rig.saved());
         assert_eq!((answer.parent, answer.progress), (Some(question.id), Progress::Writing));
@@ -116,7 +116,7 @@ fn closing_while_an_answer_is_written_keeps_it_and_ends_the_second_process() {
     let home = Home::new();
     let mut rig = home.loaded();
     let id = rig.create("");
-    let (_, answer) = rig.ask(id, "Tell me a story.", endless(3));
+    let (_, answer) = rig.ask(id, ENDLESS, endless());
     let mut shown = String::new();
     for _ in 0..5 {
         shown += &rig.wait("piece", |event| match event {

@@ -1,6 +1,6 @@
 //! An ordinary day: a model, a conversation, its branches, documents, figures.
 
-use crate::support::{Home, demo, endless, greedy, settings};
+use crate::support::{ENDLESS, Home, demo, endless, greedy, settings};
 use fieldfare_app_worker::message::{
     Command, Document, EngineSettings, Event, Progress, Role, Sampling, Service,
 };
@@ -78,8 +78,8 @@ fn stopping_is_quick_keeps_what_is_there_and_the_next_answer_begins() {
     let home = Home::new();
     let mut rig = home.loaded();
     let id = rig.create("");
-    for seed in 0..3 {
-        let (_, answer) = rig.ask(id, "Tell me a story.", endless(seed));
+    for _ in 0..3 {
+        let (_, answer) = rig.ask_first(id, ENDLESS, endless());
         rig.wait("piece", |event| matches!(event, Event::Piece { .. }).then_some(()));
         rig.tell(Command::StopAnswer);
         let stopped = rig.finished();
@@ -88,19 +88,10 @@ fn stopping_is_quick_keeps_what_is_there_and_the_next_answer_begins() {
             !stopped.text.is_empty() && stopped.progress == Progress::Cut("stopped".into()),
             "{stopped:?}"
         );
-        rig.tell(Command::SetLeaf(id, rig_root(&mut rig, id)));
     }
     rig.ask(id, "What is 3 + 4?", greedy());
     assert_eq!(rig.finished().progress, Progress::Done);
     rig.close();
-}
-
-/// The first question of a conversation.
-fn rig_root(
-    rig: &mut crate::support::Rig,
-    id: fieldfare_app_worker::message::ConversationId,
-) -> fieldfare_app_worker::message::MessageId {
-    rig.open_conversation(id).messages[0].id
 }
 
 #[test]
@@ -164,7 +155,7 @@ fn samples_show_the_moment_and_only_while_they_are_wanted() {
     let home = Home::new();
     let mut rig = home.loaded();
     let id = rig.create("");
-    rig.ask(id, "Tell me a story.", endless(2));
+    rig.ask(id, ENDLESS, endless());
     let sample = rig.wait("a busy sample", |event| match event {
         Event::Sample(sample) if sample.tokens_per_second > 0.0 => Some(sample.clone()),
         _ => None,

@@ -1,6 +1,6 @@
 //! A full disk, a model folder that goes or changes, a second program, wrong commands.
 
-use crate::support::{Home, copy, demo, endless, greedy, model, settings};
+use crate::support::{ENDLESS, Home, copy, demo, endless, greedy, model, settings};
 use fieldfare_app_worker::Worker;
 use fieldfare_app_worker::message::{
     Command, ConversationId, EngineSettings, Event, Job, MessageId, Progress, Service,
@@ -10,11 +10,16 @@ use std::sync::atomic::Ordering;
 #[test]
 fn on_a_full_disk_the_answer_goes_on_and_is_saved_when_there_is_room() {
     let home = Home::new();
-    let mut rig = home.loaded();
+    let mut rig = home.open();
+    rig.tell(Command::Load {
+        model: model(&demo()),
+        settings: EngineSettings { context: Some(4096), ..settings() },
+    });
+    rig.ready();
     let id = rig.create("");
     // From here on the library has no room for another page.
     home.start.library_pages.store(1, Ordering::Relaxed);
-    let (_, answer) = rig.ask(id, &format!("Tell me a story. {}", "word ".repeat(300)), endless(5));
+    let (_, answer) = rig.ask(id, &"word ".repeat(2000), greedy());
     let said = rig.wait("trouble", |event| match event {
         Event::Trouble(trouble) => Some(trouble.clone()),
         Event::Finished(_, message) => panic!("{message:?}"),
@@ -23,7 +28,7 @@ fn on_a_full_disk_the_answer_goes_on_and_is_saved_when_there_is_room() {
     assert!(said.message.contains("the disk is full"), "{said:?}");
     let finished = rig.finished();
     assert_eq!(finished.id, answer.id);
-    assert!(!finished.text.is_empty() && matches!(finished.progress, Progress::Cut(_)), "{finished:?}");
+    assert!(!finished.text.is_empty() && finished.progress == Progress::Done, "{finished:?}");
     assert_eq!(rig.open_conversation(id).messages.last(), Some(&finished));
     assert_eq!(rig.troubles(), 1, "one clear word");
     home.start.library_pages.store(0, Ordering::Relaxed);
@@ -110,8 +115,7 @@ fn files_that_are_cut_short_under_a_running_model_end_in_words_not_in_silence() 
     rig.ask(id, "Tell me a story.", greedy());
     let finished = rig.finished();
     let Progress::Interrupted(reason) = &finished.progress else { panic!("{finished:?}") };
-    assert!(!reason.is_empty());
-    println!("files cut short: {reason}");
+    assert!(reason.contains("layer_"), "{reason}");
     // Whatever became of the process, another model can be loaded and answers.
     rig.load(&demo());
     rig.ask(id, "What is 3 + 4?", greedy());
@@ -176,7 +180,7 @@ fn commands_about_nothing_are_answered_in_words() {
     rig.tell(Command::StopBench);
     rig.tell(Command::StopJob(Job::Install));
     // One answer at a time.
-    rig.ask(id, "Tell me a story.", endless(1));
+    rig.ask(id, ENDLESS, endless());
     rig.tell(Command::Ask {
         conversation: id,
         parent: None,
@@ -188,6 +192,6 @@ fn commands_about_nothing_are_answered_in_words() {
         Event::Trouble(trouble) => Some(trouble.message.clone()),
         _ => None,
     });
-    assert!(said.contains("another answer"), "{said}");
+    assert!(said.contains("nother answer"), "{said}");
     rig.close();
 }

@@ -47,9 +47,13 @@ pub(crate) fn greedy() -> Sampling {
     Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, thinking: false, max_tokens: Some(200), seed: Some(1) }
 }
 
-/// So hot that no answer finds its end before the context is full.
-pub(crate) fn endless(seed: u64) -> Sampling {
-    Sampling { temperature: 2.0, max_tokens: None, seed: Some(seed), ..greedy() }
+/// A question that the demonstration model never stops to answer, until the context is full: with nothing but the likeliest
+/// token it repeats one for ever.
+pub(crate) const ENDLESS: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+/// As [`greedy`], for as long as there is room.
+pub(crate) fn endless() -> Sampling {
+    Sampling { max_tokens: None, ..greedy() }
 }
 
 /// Copies a folder.
@@ -205,6 +209,18 @@ impl Rig {
     pub(crate) fn open_conversation(&mut self, id: ConversationId) -> Conversation {
         self.tell(Command::Open(id));
         self.opened()
+    }
+
+    /// Asks as if nothing had been said before.
+    pub(crate) fn ask_first(
+        &mut self,
+        id: ConversationId,
+        text: &str,
+        sampling: Sampling,
+    ) -> (Message, Message) {
+        let documents = Vec::new();
+        self.tell(Command::Ask { conversation: id, parent: None, text: text.into(), documents, sampling });
+        (self.saved(), self.saved())
     }
 
     /// Asks below the end of a conversation; question and answer as they are saved first.

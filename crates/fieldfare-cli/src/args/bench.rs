@@ -85,6 +85,9 @@ pub struct DoctorArgs {
     /// Folder whose disk is tried, where the model would go [default: the data folder]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
+    /// Try the disk that this model is on, instead (a directory, or demo)
+    #[arg(short, long, value_name = "DIR", conflicts_with = "folder")]
+    pub model: Option<PathBuf>,
     /// Leave out the measurements of disk and memory
     #[arg(long)]
     pub quick: bool,

@@ -15,7 +15,7 @@ use serde_json::json;
 /// # Errors
 /// No model, a damaged one, a closed pipe.
 pub fn run(args: &InspectArgs) -> Outcome {
-    let directory = locate::model(args.directory.as_deref(), false)?;
+    let directory = locate::model(args.place.path(), false)?;
     let inspection = format::inspect(&directory)?;
     let options =
         EngineOptions { memory: args.memory, max_context: args.max_context, ..EngineOptions::default() };

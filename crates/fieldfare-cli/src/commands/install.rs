@@ -10,7 +10,7 @@ use fieldfare::Error;
 use fieldfare::format::{Layout, SIDECAR_DIR};
 use fieldfare::install::hub::Remote;
 use fieldfare::install::{
-    self, ConvertOptions, FetchOptions, InstallOptions, Installed, Preview, Proof, Stage,
+    self, ConvertOptions, FetchOptions, InstallOptions, Installed, Preview, Proof, Stage, Waiting,
 };
 use source::Source;
 use std::cell::Cell;
@@ -67,8 +67,13 @@ fn fetch(remote: Remote, output: PathBuf, args: &InstallArgs) -> Outcome {
     };
     let work = Work::begin(args.quiet, args.json);
     if args.dry_run {
-        let preview = install::preview(&options, &mut |progress| work.step(progress))?;
+        let preview = install::preview(&options, &mut |progress| work.step(progress));
         work.progress.clear();
+        let again = "check the address and the network, then run the same command again; nothing was written";
+        let preview = preview.map_err(|error| match error {
+            Error::Network { .. } => Failure::from(error).with_hint(again),
+            other => other.into(),
+        })?;
         return show(&preview, args.json);
     }
     let installed = install::install_remote(&options, &mut |progress| work.step(progress));
@@ -129,7 +134,7 @@ pub fn convert(args: &ConvertArgs) -> Outcome {
         output: args.output.clone(),
         overwrite: args.overwrite,
     };
-    let source = locate::model(Some(&args.source), args.quiet)?;
+    let source = locate::model(args.source.path(), args.quiet)?;
     let work = Work::begin(args.quiet, false);
     let installed = install::convert(&source, &options, &mut |progress| work.step(progress));
     work.done("converted", installed?, false)
@@ -151,14 +156,16 @@ struct Work {
     /// When a line was last written, how far it was at the beginning, and the stage.
     told: Cell<Option<Instant>>,
     first: Cell<Option<(Instant, u64)>>,
+    /// What is left of the wait that was last heard of.
+    waits: Cell<Option<Duration>>,
 }
 
 impl Work {
     fn begin(quiet: bool, json: bool) -> Self {
         interrupt::listen();
         let progress = Progress::new("reading", Unit::Bytes, quiet || json);
-        let (told, first) = (Cell::new(None), Cell::new(None));
-        Self { progress, started: Instant::now(), quiet, json, told, first }
+        let (told, first, waits) = (Cell::new(None), Cell::new(None), Cell::new(None));
+        Self { progress, started: Instant::now(), quiet, json, told, first, waits }
     }
 
     fn step(&self, progress: install::Progress) -> ControlFlow<()> {
@@ -170,7 +177,10 @@ impl Work {
             Stage::Writing => "writing",
             Stage::Finishing => "finishing",
         };
-        self.progress.say(stage);
+        match progress.waiting {
+            None => self.progress.say(stage),
+            Some(waiting) => self.progress.say(&format!("{stage}, {waiting}")),
+        }
         self.progress.set(progress.done, progress.total);
         if self.json || (!self.quiet && !std::io::stderr().is_terminal()) {
             self.tell(stage, progress);
@@ -181,6 +191,7 @@ impl Work {
     /// A line now and then, for logs and programs.
     fn tell(&self, stage: &str, progress: install::Progress) {
         let now = Instant::now();
+        self.tell_waiting(stage, progress.waiting);
         if progress.stage == Stage::Fetching && self.first.get().is_none() {
             self.first.set(Some((now, progress.done)));
         }
@@ -212,6 +223,25 @@ impl Work {
                 report::bytes(rate)
             );
             report::note(&text);
+        }
+    }
+
+    /// Each wait before another try is said once, when it begins.
+    fn tell_waiting(&self, stage: &str, waiting: Option<Waiting>) {
+        // Within one wait less and less is left; waits of several connections are one.
+        let before = self.waits.replace(waiting.map(|waiting| waiting.left));
+        let Some(waiting) = waiting.filter(|now| before.is_none_or(|before| now.left > before)) else {
+            return;
+        };
+        if self.json {
+            let line = serde_json::json!({
+                "event": "waiting", "stage": stage, "seconds": waiting.left.as_secs_f64(),
+                "reason": waiting.trouble.to_string(),
+            });
+            // Whoever no longer listens still wants the model.
+            let _ = writeln!(std::io::stdout(), "{line}");
+        } else {
+            report::note(&format!("{stage}: {waiting}"));
         }
     }
 

@@ -16,7 +16,7 @@ const STRAYS_SHOWN: usize = 20;
 /// # Errors
 /// The first fault; the others have been printed by then.
 pub fn run(args: &VerifyArgs) -> Outcome {
-    let directory = locate::model(args.directory.as_deref(), args.quiet)?;
+    let directory = locate::model(args.place.path(), args.quiet)?;
     interrupt::listen();
     let started = Instant::now();
     let progress = Progress::new("checking", Unit::Bytes, args.quiet);

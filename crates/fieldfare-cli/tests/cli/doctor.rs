@@ -44,8 +44,28 @@ fn the_quick_look_measures_nothing_and_is_plain_in_a_pipe() {
     assert!(!ran.out.contains("read rate") && !ran.out.contains('\u{1b}'), "{}", ran.out);
     let file = home.write("file", "");
     let ran = home.run(["doctor".as_ref(), "--quick".as_ref(), "--folder".as_ref(), file.as_os_str()]);
-    assert_eq!(ran.code, 0, "{ran:?}");
+    ran.fails(1, "is not a folder");
     let mut command = home.command(["doctor", "--quick", "--json"]);
     command.env("FIELDFARE_ISA", "quantum");
     crate::support::ran(command).fails(2, "quantum");
+}
+
+/// A folder that somebody names must be there: what is said would be said of another one.
+#[test]
+fn a_folder_or_model_that_was_named_must_be_there() {
+    let home = Home::new();
+    for args in [["--folder", "/nonexistent/folder"], ["--model", "/nonexistent/model"]] {
+        for face in [&["--quick"][..], &["--quick", "--json"]] {
+            let ran = home.run(["doctor"].iter().chain(&args).chain(face));
+            assert!(ran.fails(1, args[1]).contains("hint: "), "{ran:?}");
+        }
+    }
+    let model = home.path("models/m.gturbo");
+    std::fs::create_dir(home.path("models")).unwrap();
+    crate::support::copy(crate::support::tiny_model(), &model);
+    let ran = home.run(["doctor", "--quick", "--json", "--model", model.to_str().unwrap()]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let folder = home.path("models").canonicalize().unwrap();
+    assert_eq!(ran.json()["folder"]["path"], folder.to_str().unwrap());
+    home.run(["doctor", "--folder", "/", "--model", "demo"]).fails(2, "cannot be used with");
 }

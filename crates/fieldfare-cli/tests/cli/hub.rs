@@ -1,28 +1,20 @@
 //! `fieldfare install` from a hub, as a process: killed at any instant and run again; its faces.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fieldfare::format::hash;
-use fieldfare_testing::fake_hub::{Content, FakeHub, Fault, REPO, Served};
+pub(crate) use fieldfare_testing::contents as files;
+use fieldfare_testing::fake_hub::{FakeHub, Fault, REPO, files_of};
+use fieldfare_testing::{Dice, rounds};
 
 use crate::support::{Home, binary, install};
 
 pub(crate) fn hub(pause: Duration) -> FakeHub {
-    let dir = fieldfare_testing::tiny_checkpoint();
-    let mut files = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        if !entry.file_type().unwrap().is_file() {
-            continue;
-        }
-        let bytes = std::fs::read(entry.path()).unwrap();
-        let sha256 = name.ends_with(".safetensors").then(|| hash::hex(&hash::sha256(&bytes)));
-        files.insert(name, Served { content: Content::Bytes(bytes), sha256 });
-    }
+    let files = files_of(&fieldfare_testing::tiny_checkpoint(), |name, bytes| {
+        name.ends_with(".safetensors").then(|| hash::hex(&hash::sha256(bytes)))
+    });
     FakeHub::start(files, move |_, _| {
         std::thread::sleep(pause);
         Fault::None
@@ -41,30 +33,19 @@ pub(crate) fn command(home: &Home, hub: &FakeHub, output: &Path) -> Command {
     command
 }
 
-pub(crate) fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut out = BTreeMap::new();
-    let mut todo = vec![PathBuf::new()];
-    while let Some(folder) = todo.pop() {
-        for entry in std::fs::read_dir(dir.join(&folder)).unwrap() {
-            let entry = entry.unwrap();
-            let path = folder.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                todo.push(path);
-            } else if path != Path::new("verified-install.json") {
-                out.insert(path.clone(), std::fs::read(dir.join(path)).unwrap());
-            }
-        }
-    }
-    out
-}
-
 /// Killed at any instant and run again: the same bytes, and no more fetched again than one request for each connection and what
 /// is always asked. `FIELDFARE_INSTALL_KILLS` sets the number of kills.
+///
+/// The bound is exact. A process that is killed loses what it asked for and did not record. The window (`install/window.rs`) lets
+/// no more be asked for than a longest request for each connection, scales and biases of unfinished strips included, since
+/// no step here is larger than half of that. The hub counts what it sent, which is no more than what was asked for. What lies
+/// written in the page cache outlives the process, and the next run asks for nothing that its journal has. Beside that each run
+/// asks its questions: header, index and `config.json`. Every kill may cost both.
 #[test]
 fn killed_at_any_instant_and_run_again() {
     const REQUEST: u64 = 128 << 10;
     const CONNECTIONS: u64 = 4;
-    let kills = std::env::var("FIELDFARE_INSTALL_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
+    let kills = rounds("FIELDFARE_INSTALL_KILLS", 20) as u64;
     let home = Home::new();
     let local = home.path("local.gturbo");
     assert_eq!(install(&home, &local, "tiled").code, 0);
@@ -93,16 +74,15 @@ fn killed_at_any_instant_and_run_again() {
     let header = 8 + u64::from_le_bytes(*shard.first_chunk().unwrap());
     let size = |name: &str| std::fs::metadata(fieldfare_testing::tiny_checkpoint().join(name)).unwrap().len();
     let asked = header + size("config.json") + size("model.safetensors.index.json");
-    let (mut killed, mut done, mut dice, mut most, mut all) = (0, 0, 12_345u64, 0, 0);
+    let (mut killed, mut done, mut dice, mut most, mut all) = (0, 0, Dice(12_345), 0, 0);
     while killed < kills {
         let before = hub.sent();
         let mut in_this = 0;
         loop {
             let mut child = start();
-            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             // After some kills it is left alone.
             if in_this < 8 {
-                std::thread::sleep(Duration::from_micros((dice >> 33) % 300_000));
+                std::thread::sleep(Duration::from_micros(dice.below(300_000)));
                 let running = child.try_wait().unwrap().is_none();
                 // SIGKILL: nothing of the process runs after it.
                 child.kill().unwrap();
@@ -177,4 +157,67 @@ fn the_faces_of_an_install() {
         .unwrap();
     assert_eq!(strict.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&strict.stderr).contains("--allow-unpinned"));
+}
+
+/// A host that nobody knows: given up after some seconds of which each face says what they are waited for, and the remedy is one
+/// for what was asked.
+#[test]
+fn a_host_that_is_not_known() {
+    let home = Home::new();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(binary());
+        command.envs(home.environment()).env("HF_ENDPOINT", "https://hub.invalid").stdin(Stdio::null());
+        for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+            command.env_remove(name);
+        }
+        command
+            .args(["install", "--from", REPO, "--allow-unpinned", "--output"])
+            .arg(home.path("m"))
+            .args(args);
+        let started = std::time::Instant::now();
+        let out = command.output().unwrap();
+        assert!(started.elapsed() < Duration::from_secs(100), "{:?}", started.elapsed());
+        assert_eq!(out.status.code(), Some(1));
+        (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (out, err) = run(&["--dry-run"]);
+    assert_eq!(out, "");
+    assert_eq!(err.matches("asking: trying again in ").count(), 3, "{err}");
+    for part in ["is not known", "given up after 4 tries", "run the same command again; nothing was written"]
+    {
+        assert!(err.contains(part), "{part}: {err}");
+    }
+    assert!(!err.contains("continues where it stopped"), "{err}");
+    let (out, err) = run(&["--json"]);
+    let events: Vec<serde_json::Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let waits: Vec<_> = events.iter().filter(|event| event["event"] == "waiting").collect();
+    assert_eq!(waits.len(), 3, "{out}");
+    for wait in waits {
+        assert!(wait["seconds"].as_f64().unwrap() > 0.0 && wait["stage"] == "asking", "{wait}");
+        assert!(wait["reason"].as_str().unwrap().contains("the host is not known"), "{wait}");
+    }
+    assert!(err.contains("continues where it stopped"), "{err}");
+    let (out, err) = run(&["--quiet"]);
+    assert!(out.is_empty() && !err.contains("trying again"), "{err}");
+    assert_eq!(fieldfare_testing::names(&home.path("")), ["cache", "data", "home", "run"], "nothing is left");
+}
+
+/// A server that has enough of it for a while, in the middle: said once for each wait.
+#[test]
+fn a_wait_in_the_middle_is_said() {
+    let home = Home::new();
+    let files = files_of(&fieldfare_testing::tiny_checkpoint(), |name, bytes| {
+        name.ends_with(".safetensors").then(|| hash::hex(&hash::sha256(bytes)))
+    });
+    let seen = std::sync::atomic::AtomicUsize::new(0);
+    let hub = FakeHub::start(files, move |_, asked| {
+        let payload = asked.is_storage() && asked.range.is_some_and(|(first, _)| first > 200_000);
+        let nth = seen.fetch_add(usize::from(payload), std::sync::atomic::Ordering::Relaxed);
+        if payload && nth == 3 { Fault::Later(3) } else { Fault::None }
+    });
+    let output = home.path("m.gturbo");
+    let out = command(&home, &hub, &output).args(["--connections", "1"]).output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.success(), "{err}");
+    assert_eq!(err.matches("fetching: trying again in 3 s (HTTP status 429)").count(), 1, "{err}");
 }

@@ -180,3 +180,24 @@ fn a_source_without_tokenizer_installs_with_a_warning_and_takes_tokens_only() {
     let ran = with(&["score", "--tokens-file", "-", "--json"]);
     assert_eq!(ran.json()["logprobs"].as_array().unwrap().len(), 2, "{ran:?}");
 }
+
+/// The commands that are about nothing but a model take it by place and, as all others do, by option.
+#[test]
+fn a_model_is_named_by_place_or_by_option() {
+    let home = Home::new();
+    let tiny = tiny_model().to_str().unwrap();
+    for command in ["verify", "inspect"] {
+        for args in [&[tiny][..], &["--model", tiny], &["-m", tiny]] {
+            assert_eq!(home.run([command].iter().chain(args)).code, 0, "{command} {args:?}");
+        }
+        home.run([command, tiny, "--model", tiny]).fails(2, "cannot be used with");
+        home.run([command, "--model", "/nowhere"]).fails(1, "no model at /nowhere");
+    }
+    for (number, args) in [&[tiny][..], &["--model", tiny]].into_iter().enumerate() {
+        let output = home.path(&number.to_string());
+        let rest = ["--layout", "v1", "--output", output.to_str().unwrap()];
+        assert_eq!(home.run(["convert"].iter().chain(args).chain(&rest)).code, 0, "{args:?}");
+        assert!(output.join("manifest.json").is_file());
+    }
+    home.run(["convert", "--layout", "v1", "--output", "x"]).fails(2, "<SRC|--model <DIR>>");
+}

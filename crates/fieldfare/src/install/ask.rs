@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 
 use super::hub::{Hub, shown};
 use super::plan::Piece;
-use super::retry::{Fault, Patience};
+use super::retry::{Fault, NO_HOST_TRIES, Patience};
 use super::stream::{Dice, Event, fetch, sleep};
-use super::{Progress, Stage};
+use super::{Listener, Progress, Stage, Trouble};
 use crate::format::safetensors::Header;
 use crate::{Error, Result};
 
@@ -16,11 +16,19 @@ pub(crate) struct Asker<'a, 'b> {
     pub(crate) hub: Hub,
     pub(crate) patience: Patience,
     pub(crate) listener: &'a mut (dyn FnMut(Progress) -> ControlFlow<()> + 'b),
+    /// The source has answered once.
+    pub(crate) answered: bool,
+}
+
+/// Tells the listener what happens while the source is asked; true if it wants no more.
+pub(crate) fn tell(listener: Listener<'_>, event: &Event) -> bool {
+    let waiting = if let Event::Pause(waiting) = event { Some(*waiting) } else { None };
+    listener(Progress { waiting, ..Progress::of(Stage::Asking, 0, 0) }).is_break()
 }
 
 impl Asker<'_, '_> {
     fn stop(&mut self) -> bool {
-        (self.listener)(Progress { stage: Stage::Asking, done: 0, total: 0 }).is_break()
+        tell(self.listener, &Event::Waiting)
     }
 
     pub(crate) fn find(&mut self, name: &str) -> Result<Option<usize>> {
@@ -29,18 +37,25 @@ impl Asker<'_, '_> {
             if self.stop() {
                 return Err(Error::Cancelled);
             }
-            let (reason, after) = match self.hub.find(name) {
-                Ok(found) => return Ok(found),
+            let (reason, trouble, after) = match self.hub.find(name) {
+                Ok(found) => {
+                    self.answered = true;
+                    return Ok(found);
+                }
                 Err(Fault::Fatal(error)) => return Err(error),
-                Err(Fault::Again { reason, after }) => (reason, after),
-                Err(Fault::Expired { reason }) => (reason, None),
+                Err(Fault::Again { reason, trouble, after }) => (reason, trouble, after),
+                Err(Fault::Expired { reason }) => (reason, Trouble::Expired, None),
             };
             failed += 1;
-            let wait = self.patience.wait(failed, after, failed << 24).ok_or_else(|| Error::Network {
+            let mut patience = self.patience;
+            if trouble == Trouble::NoHost && !self.answered {
+                patience.tries = patience.tries.min(NO_HOST_TRIES);
+            }
+            let wait = patience.wait(failed, after, failed << 24).ok_or_else(|| Error::Network {
                 url: shown(&self.hub.source()),
                 reason: format!("{name}: given up after {failed} tries: {reason}"),
             })?;
-            sleep(wait, &mut |_| self.stop())?;
+            sleep(wait, trouble, &mut |event| tell(self.listener, &event))?;
         }
     }
 
@@ -49,7 +64,7 @@ impl Asker<'_, '_> {
             return Ok(Vec::new());
         }
         let listener = &mut *self.listener;
-        let mut stop = |_: Event| listener(Progress { stage: Stage::Asking, done: 0, total: 0 }).is_break();
+        let mut stop = |event: Event| tell(listener, &event);
         let piece = Piece { file, offset, len };
         let bytes = fetch(&self.hub, &self.patience, &piece, &mut Dice(7), &mut stop)?;
         Ok(bytes.to_vec())

@@ -30,19 +30,21 @@ pub(crate) struct Meter<'a> {
 impl<'a> Meter<'a> {
     /// A meter at 0 of `total` bytes.
     pub(crate) fn new(listener: Listener<'a>, total: u64) -> Self {
-        Self { listener, now: Progress { stage: Stage::Writing, done: 0, total } }
+        Self { listener, now: Progress::of(Stage::Writing, 0, total) }
     }
 
     /// Adds bytes; [`Error::Cancelled`] if the caller wants no more.
     pub(crate) fn step(&mut self, bytes: u64) -> Result<()> {
+        self.now.waiting = None;
         self.now.done = self.now.done.saturating_add(bytes).min(self.now.total);
         self.tell()
     }
 
     /// Says how far it is.
     #[cfg(feature = "install")]
-    pub(crate) fn set(&mut self, done: u64) -> Result<()> {
+    pub(crate) fn set(&mut self, done: u64, waiting: Option<super::Waiting>) -> Result<()> {
         self.now.done = done.min(self.now.total);
+        self.now.waiting = waiting;
         self.tell()
     }
 
@@ -101,7 +103,7 @@ impl<'a> Builder<'a> {
             }
         }
         let mut meter = Meter::new(listener, work);
-        meter.now = Progress { stage, done, total: work };
+        meter.now = Progress::of(stage, done, work);
         meter.tell()?;
         Ok(Self { target, dir, files: BTreeMap::new(), meter, clock: SystemTime::now })
     }
@@ -116,6 +118,12 @@ impl<'a> Builder<'a> {
     #[cfg(feature = "install")]
     pub(crate) fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// Gives up everything that was fetched for this place.
+    #[cfg(feature = "install")]
+    pub(crate) fn discard(&mut self) -> Result<()> {
+        self.target.discard().map(|_| ())
     }
 
     /// Lists a file that is complete.

@@ -1,7 +1,7 @@
 //! Flushing and journaling, beside the work on what comes next: a step's number is recorded when its data is on the disk.
 //!
 //! Steps are gathered for a while, then each file is flushed once. No more than a given number of bytes is written and not yet
-//! recorded: what a killed run has to fetch again is bounded by that, and by what is on its way.
+//! recorded. The window hears of what is recorded: it bounds what a killed run has to fetch again.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::journal::Journal;
+use super::stream::TICK;
+use super::window::Window;
 use crate::sys::disk;
 use crate::{Error, Result};
 
@@ -20,8 +22,9 @@ const LATEST: Duration = Duration::from_secs(2);
 
 /// What is to be recorded.
 pub(crate) enum Step {
-    /// A step of `bytes` bytes was written to `file`, the output of that number.
-    Done { number: usize, bytes: u64, output: usize, file: Arc<(File, PathBuf)> },
+    /// A step of `bytes` bytes was written to `file`, the output of that number. It is the last one that needed so many bytes of
+    /// `sides`.
+    Done { number: usize, bytes: u64, sides: u64, output: usize, file: Arc<(File, PathBuf)> },
     /// An output file is complete and has this hash.
     File { output: usize, sha256: [u8; 32] },
     /// A shard was proven.
@@ -77,12 +80,21 @@ impl Open {
 
 impl Committer {
     /// Starts it; the journal is its own from here on. At most `most` bytes, or one step, are written and not recorded.
-    pub(crate) fn start(journal: Journal, most: u64) -> Result<Self> {
+    pub(crate) fn start(journal: Journal, most: u64, window: Arc<Window>) -> Result<Self> {
         let (send, steps) = channel();
         let open = Arc::new(Open::default());
         let (files, of) = (BTreeMap::new(), open.clone());
-        let batch =
-            Batch { journal, most: most / 2, steps: Vec::new(), bytes: 0, files, first: None, open: of };
+        let batch = Batch {
+            journal,
+            most: most / 2,
+            steps: Vec::new(),
+            bytes: 0,
+            sides: 0,
+            files,
+            first: None,
+            open: of,
+            window,
+        };
         let thread = std::thread::Builder::new()
             .name("commit".into())
             .spawn({
@@ -150,20 +162,23 @@ struct Batch {
     most: u64,
     steps: Vec<usize>,
     bytes: u64,
+    sides: u64,
     files: BTreeMap<usize, Arc<(File, PathBuf)>>,
     /// When the oldest came.
     first: Option<Instant>,
     open: Arc<Open>,
+    window: Arc<Window>,
 }
 
 impl Batch {
     fn run(mut self, steps: &Receiver<Step>) -> Result<()> {
         loop {
-            let wait = self.first.map_or(LATEST, |first| LATEST.saturating_sub(first.elapsed()));
-            match steps.recv_timeout(wait) {
-                Ok(Step::Done { number, bytes, output, file }) => {
+            let left = self.first.map_or(LATEST, |first| LATEST.saturating_sub(first.elapsed()));
+            match steps.recv_timeout(left.min(TICK)) {
+                Ok(Step::Done { number, bytes, sides, output, file }) => {
                     self.steps.push(number);
                     self.bytes += bytes;
+                    self.sides += sides;
                     self.files.insert(output, file);
                     self.first.get_or_insert_with(Instant::now);
                     if self.bytes >= self.most {
@@ -182,7 +197,12 @@ impl Batch {
                     self.flush()?;
                     self.journal.undo(output, &steps)?;
                 }
-                Ok(Step::Now) | Err(RecvTimeoutError::Timeout) => self.flush()?,
+                Ok(Step::Now) => self.flush()?,
+                // Late enough, or somebody waits for room.
+                Err(RecvTimeoutError::Timeout) if left.is_zero() || self.window.take_wanted() => {
+                    self.flush()?;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.flush(),
             }
         }
@@ -197,7 +217,9 @@ impl Batch {
         if !steps.is_empty() {
             self.journal.done(steps)?;
         }
-        self.open.sub(std::mem::take(&mut self.bytes));
+        let bytes = std::mem::take(&mut self.bytes);
+        self.open.sub(bytes);
+        self.window.recorded(bytes, std::mem::take(&mut self.sides));
         Ok(())
     }
 }

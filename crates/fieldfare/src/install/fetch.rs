@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use super::build::{self, Builder};
 use super::hub::{ENDPOINT, Remote};
-use super::job::Job;
-use super::journal::Journal;
+use super::job::{Begun, Job};
+use super::journal::State;
 use super::known::KNOWN;
 use super::plan::{Done, RANGE};
 use super::proof::Proofs;
@@ -17,7 +17,7 @@ use super::run::{Run, tidy};
 use super::target::{JOURNAL, Target};
 use super::transfer::BUDGET;
 use super::{Installed, Listener, Stage};
-use crate::format::{LAYOUT, Layout};
+use crate::format::{Integrity, LAYOUT, Layout, ModelDir};
 use crate::{Error, Result};
 
 /// What to install over a network, and where.
@@ -146,7 +146,10 @@ fn journal_of(output: &Path) -> PathBuf {
 /// [`Error::Locked`] while an installer is at work on it, [`Error::Refused`] if what is there is not ours.
 pub fn discard(output: &Path) -> Result<bool> {
     // A finished model there is none of our business, so it may exist.
-    Target::acquire_beside(output)?.discard()
+    match Target::acquire_beside(output)? {
+        Some(mut target) => target.discard(),
+        None => Ok(false),
+    }
 }
 
 /// Fetches a checkpoint and makes it the model directory `options.output`. If a former run for the same source and place was
@@ -164,13 +167,36 @@ pub fn install_remote(options: &FetchOptions, listener: Listener<'_>) -> Result<
     run(job, options, target, listener)
 }
 
+/// A run that was stopped when its directory had got its name: all of it is there and was proven.
+fn promoted(job: Job, mut target: Target, state: &State) -> Result<Installed> {
+    let replaced = target.finish()?;
+    let model = ModelDir::open(&target.named, Integrity::Structure)?;
+    let manifest = model.manifest();
+    Ok(Installed {
+        path: target.named.clone(),
+        layout: manifest.layout,
+        model_id: manifest.model_id.clone(),
+        source_snapshot_hash: manifest.source_snapshot_hash.clone(),
+        manifest_sha256: model.manifest_sha256(),
+        files: manifest.files.len(),
+        bytes: manifest.files.values().map(|file| file.size).sum(),
+        dropped_tensors: job.prover.source.dropped(),
+        proof: Proofs::new(&job.prover, false, &state.proven).outcome(),
+        replaced,
+        warnings: job.warnings,
+    })
+}
+
 fn run(
     mut job: Job,
     options: &FetchOptions,
     mut target: Target,
     listener: Listener<'_>,
 ) -> Result<Installed> {
-    let (mut journal, mut state) = job.begin(options, &mut target)?;
+    let (mut journal, mut state) = match job.begin(options, &mut target)? {
+        Begun::Go(journal, state) => (journal, state),
+        Begun::Promoted(state) => return promoted(job, target, &state),
+    };
     let total = job.plan.traffic(&Done::new()).1;
     let before = total - job.plan.traffic(&state.done).1;
     let mut builder = Builder::resume(target, (before, total), Stage::Fetching, listener)?;
@@ -180,13 +206,12 @@ fn run(
     let proofs = Proofs::new(&job.prover, options.prove_source, &state.proven);
     let proofs = run.transfer(options, &state.done, unhashed, proofs, journal)?;
     let Run { mut builder, .. } = run;
-    let journal_path = builder.target().journal().to_path_buf();
     let partial = builder.target().partial().to_path_buf();
     let proof = match proofs.finish(&job.prover, &partial, &mut builder.meter) {
         Ok(proof) => proof,
         Err(error @ Error::Damaged { .. }) => {
             // Nothing in it can be trusted.
-            builder.target().discard()?;
+            builder.discard()?;
             return Err(error);
         }
         Err(error) => return Err(error),
@@ -197,7 +222,6 @@ fn run(
     let manifest = repack::manifest(&prover.source, &prover.geometry.experts, &job.checked, options.layout);
     let origin = prover.hub.commit().map(|commit| (options.remote.name(), commit.to_owned()));
     let mut installed = builder.finish_from(manifest, None, origin)?;
-    Journal::delete(&journal_path)?;
     installed.dropped_tensors = prover.source.dropped();
     installed.proof = proof;
     installed.warnings.splice(0..0, std::mem::take(&mut job.warnings));

@@ -16,6 +16,8 @@ use super::remote::allowed;
 pub(crate) use super::remote::shown;
 pub use super::remote::{ENDPOINT, Remote};
 use super::retry::{Fault, Patience, retry_after};
+use super::version::Version;
+use super::wait::Trouble;
 use crate::format::files::shorten;
 use crate::{Error, Result};
 
@@ -29,6 +31,8 @@ pub(crate) struct FileInfo {
     pub(crate) size: u64,
     /// SHA-256 by which large files are linked, if the source names one.
     pub(crate) sha256: Option<String>,
+    /// What tells this version of the file from others, where no commit does; `None` if the server says nothing that would.
+    pub(crate) version: Option<Version>,
 }
 
 /// A file with what was learned of it on the way.
@@ -131,10 +135,12 @@ impl Hub {
                 _ => return Err(refused(&url, status, headers, token)),
             };
             let size = size.ok_or_else(|| bad(&url, "does not say how long it is"))?;
-            self.resolved(&url, commit)?;
             let sha256 =
                 linked.1.as_deref().map(unquoted).filter(|tag| is_sha256(tag)).map(str::to_lowercase);
-            let info = FileInfo { name: name.to_owned(), size, sha256 };
+            let plain = matches!(self.remote, Remote::Base { .. });
+            let version = if plain { Version::of(headers) } else { None };
+            let info = FileInfo { name: name.to_owned(), size, sha256, version };
+            self.resolved(&url, commit)?;
             self.files.push(Known { info, storage: Mutex::default() });
             return Ok(Some(self.files.len() - 1));
         }
@@ -177,7 +183,7 @@ impl Hub {
             match status {
                 206 => {
                     range.check(&url, reply.headers())?;
-                    self.same_bytes(&url, storage, reply.headers())?;
+                    self.same_bytes(&url, info, storage, reply.headers())?;
                     return Ok(Box::new(reply.into_body().into_reader()));
                 }
                 300..=399 => {
@@ -186,7 +192,8 @@ impl Hub {
                     stored = true;
                 }
                 401 | 403 | 404 | 410 if stored => {
-                    *lock(storage) = Storage::default();
+                    // Only the address: what it leads to must be what it was.
+                    lock(storage).url = None;
                     let reason = format!("{}: HTTP status {status}, the signed address expired", shown(&url));
                     return Err(Fault::Expired { reason });
                 }
@@ -203,7 +210,7 @@ impl Hub {
                 _ => return Err(refused(&url, status, reply.headers(), !stored)),
             }
         }
-        *lock(storage) = Storage::default();
+        lock(storage).url = None;
         Err(bad(&url, "redirected too often").into())
     }
 
@@ -230,7 +237,23 @@ impl Hub {
     }
 
     /// Every part must come from the same bytes: the validator of the storage stays what it was.
-    fn same_bytes(&self, url: &str, storage: &Mutex<Storage>, headers: &HeaderMap) -> Result<(), Fault> {
+    fn same_bytes(
+        &self,
+        url: &str,
+        info: &FileInfo,
+        storage: &Mutex<Storage>,
+        headers: &HeaderMap,
+    ) -> Result<(), Fault> {
+        if let Some(version) = &info.version {
+            return match version.is_of(headers) {
+                true => Ok(()),
+                false => Err(bad(
+                    url,
+                    &format!("its content changed while it was being fetched (another {version})"),
+                )
+                .into()),
+            };
+        }
         let Some(found) = text(headers, "etag").filter(|tag| !tag.starts_with("W/")) else { return Ok(()) };
         let mut storage = lock(storage);
         match &storage.etag {
@@ -319,7 +342,8 @@ fn refused(url: &str, status: u16, headers: &HeaderMap, hub: bool) -> Fault {
     match status {
         401 | 403 if hub => Error::Denied { url: shown(url), status }.into(),
         408 | 425 | 429 | 500..=599 => {
-            Fault::Again { reason: format!("{}: HTTP status {status}", shown(url)), after }
+            let reason = format!("{}: HTTP status {status}", shown(url));
+            Fault::Again { reason, trouble: Trouble::Status(status), after }
         }
         _ => bad(url, &format!("HTTP status {status}")).into(),
     }
@@ -330,6 +354,7 @@ fn failed(url: &str, error: &ureq::Error) -> Fault {
     let reason = match error {
         ureq::Error::Timeout(_) => "no answer in time".to_owned(),
         ureq::Error::HostNotFound => "its host is not known (is there a network?)".to_owned(),
+        ureq::Error::Io(e) if is_unresolved(e) => format!("its host is not known (is there a network?): {e}"),
         ureq::Error::Io(e) => e.to_string(),
         ureq::Error::ConnectionFailed => "cannot connect".to_owned(),
         ureq::Error::Rustls(e) => e.to_string(),
@@ -338,14 +363,27 @@ fn failed(url: &str, error: &ureq::Error) -> Fault {
         // Others may quote the address with its secrets.
         _ => "the request failed".to_owned(),
     };
-    Fault::again(format!("{}: {reason}", shown(url)))
+    let trouble = match error {
+        ureq::Error::HostNotFound => Trouble::NoHost,
+        ureq::Error::Io(e) if is_unresolved(e) => Trouble::NoHost,
+        ureq::Error::Timeout(_) => Trouble::NoAnswer,
+        _ => Trouble::NoConnection,
+    };
+    Fault::again(trouble, format!("{}: {reason}", shown(url)))
+}
+
+/// The error of a name that cannot be resolved has no kind of its own: the text is the standard library's, the numbers are those of
+/// Windows.
+fn is_unresolved(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(11_001..=11_004))
+        || error.to_string().starts_with("failed to lookup address information")
 }
 
 fn bad(url: &str, reason: &str) -> Error {
     Error::Network { url: shown(url), reason: reason.to_owned() }
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
-use super::ask::Asker;
+use super::Listener;
+use super::ask::{self, Asker};
 use super::build::SLACK;
 use super::fetch::FetchOptions;
-use super::hub::{Hub, Remote, is_commit};
+use super::hub::{FileInfo, Hub, Remote, is_commit};
 use super::journal::{Journal, State};
 use super::plan::{Done, FetchPlan, Parts, Piece};
 use super::proof::Prover;
@@ -15,13 +16,20 @@ use super::repack::{self, Geometry};
 use super::schema::{self, Checked};
 use super::source::{Checkpoint, INDEX, INDEX_CAP, SIDECARS, SINGLE};
 use super::stream::{Dice, Event, fetch};
-use super::target::Target;
-use super::{Listener, Progress, Stage};
+use super::target::{Target, Unfinished};
 use crate::format::{Layout, hash};
 use crate::{Error, Result};
 
 /// Bytes fetched to measure a rate.
 const SAMPLE: u64 = 4 << 20;
+
+/// How an install begins.
+pub(crate) enum Begun {
+    /// With what is to be done beside this.
+    Go(Journal, State),
+    /// All is done, the directory has its name, and only what comes after that is left.
+    Promoted(State),
+}
 
 /// Everything that is known before the first byte of payload.
 pub(crate) struct Job {
@@ -31,12 +39,14 @@ pub(crate) struct Job {
     pub(crate) warnings: Vec<String>,
     /// The `config.json` that everything was planned from.
     pub(crate) config: String,
+    /// Numbers of the small files.
+    sidecars: Vec<usize>,
 }
 
 impl Job {
     pub(crate) fn open(options: &FetchOptions, listener: Listener<'_>) -> Result<Self> {
         let hub = Hub::new(options.remote.clone(), options.token.clone(), &options.patience)?;
-        let mut ask = Asker { hub, patience: options.patience, listener };
+        let mut ask = Asker { hub, patience: options.patience, listener, answered: false };
         let from = options.remote.name();
         let index = ask.small(INDEX, INDEX_CAP)?;
         if index.is_none() && ask.find(SINGLE)?.is_none() {
@@ -83,7 +93,8 @@ impl Job {
         };
         let plan = parts.plan()?;
         let config = hash::hex(&hash::sha256(&config));
-        Ok(Self { prover: Arc::new(prover), checked, plan, warnings, config })
+        let sidecars = sidecars.iter().map(|(_, file, _)| *file).collect();
+        Ok(Self { prover: Arc::new(prover), checked, plan, warnings, config, sidecars })
     }
 
     /// Fetches the beginning of the first shard, with the clock in hand.
@@ -91,7 +102,7 @@ impl Job {
         let Prover { hub, files, .. } = &*self.prover;
         let Some(&file) = files.first() else { return Ok(0) };
         let piece = Piece { file, offset: 0, len: hub.file(file).size.min(SAMPLE) };
-        let mut stop = |_: Event| listener(Progress { stage: Stage::Asking, done: 0, total: 0 }).is_break();
+        let mut stop = |event: Event| ask::tell(listener, &event);
         let started = Instant::now();
         fetch(hub, &options.patience, &piece, &mut Dice(3), &mut stop)?;
         // A rate for people: fractions of bytes do not matter.
@@ -105,7 +116,12 @@ impl Job {
         for (shard, file) in source.shards().iter().zip(files) {
             let info = hub.file(*file);
             let header = hash::hex(&hash::sha256(&shard.header.json));
-            text.push_str(&format!("{} {} {header} {:?}\n", info.name, info.size, info.sha256));
+            let FileInfo { name, size, sha256, version } = info;
+            text.push_str(&format!("{name} {size} {header} {sha256:?} {version:?}\n"));
+        }
+        for file in &self.sidecars {
+            let FileInfo { name, size, sha256, version } = hub.file(*file);
+            text.push_str(&format!("{name} {size} {sha256:?} {version:?}\n"));
         }
         text.push_str(&self.plan.fingerprint());
         hash::hex(&hash::sha256(text.as_bytes()))
@@ -118,33 +134,58 @@ impl Job {
         begun.map_or(0, fetched)
     }
 
+    /// Whether the source tells versions of its files apart: by a commit, or each file by itself. If not, what one run fetched and
+    /// what the next one fetches may be of two versions.
+    fn is_versioned(&self) -> bool {
+        let Prover { hub, files, .. } = &*self.prover;
+        hub.commit().is_some()
+            || files.iter().chain(&self.sidecars).all(|file| hub.file(*file).version.is_some())
+    }
+
     /// The journal to continue, or a new one with a new directory.
-    pub(crate) fn begin(&self, options: &FetchOptions, target: &mut Target) -> Result<(Journal, State)> {
+    pub(crate) fn begin(&mut self, options: &FetchOptions, target: &mut Target) -> Result<Begun> {
         let binding = self.binding(options.layout);
-        if let Some((journal, state)) = Journal::open(target.journal())?
-            && target.is_begun_as(&state.nonce)
-        {
-            if state.binding != binding || state.done.last().is_some_and(|step| *step >= self.plan.steps()) {
-                let reason = format!(
-                    "an install of {} in another layout or of another version of the source is unfinished here",
-                    state.source
-                );
-                return Err(Error::Journal { path: target.journal().to_path_buf(), reason });
-            }
-            self.check_space(target)?;
-            target.keep();
-            return Ok((journal, state));
+        let found = Journal::open(target.journal())?;
+        if target.is_promoted_for(&binding) {
+            return Ok(Begun::Promoted(found.map(|(_, state)| state).unwrap_or_default()));
         }
+        if let Some((journal, state)) = found {
+            let refuse =
+                |reason: String| Err(Error::Journal { path: target.journal().to_path_buf(), reason });
+            let known = state.done.last().is_none_or(|step| *step < self.plan.steps());
+            let same = state.binding == binding && known;
+            match target.unfinished(&state.nonce) {
+                Unfinished::Here if !same => {
+                    return refuse(format!(
+                        "an install of {} in another layout or of another version of the source is unfinished here",
+                        state.source
+                    ));
+                }
+                Unfinished::Here if self.is_versioned() || state.done.is_empty() => {
+                    self.check_space(target)?;
+                    target.keep();
+                    return Ok(Begun::Go(journal, state));
+                }
+                Unfinished::Here => self.warnings.push(
+                    "the server says nothing by which two versions of its files could be told apart (no strong ETag, no Last-Modified in the past), so what a former run had fetched was fetched again".into(),
+                ),
+                Unfinished::Other if !state.done.is_empty() => {
+                    return refuse("does not belong to the unfinished directory beside it, or that one's mark is damaged".into());
+                }
+                Unfinished::Other | Unfinished::Gone => {}
+            }
+        }
+        target.settle()?;
         target.discard()?;
         self.check_space(target)?;
         let now = (options.clock)().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let nonce = hash::hex(&hash::sha256(format!("{now} {}", std::process::id()).as_bytes())[..8]);
-        target.begin_as(&nonce)?;
+        target.begin_as(&nonce, &binding)?;
         let journal = Journal::begin(target.journal(), &binding, &nonce, &options.remote.name())?;
         // From here on there is something to continue.
         target.keep();
         target.sync_parent()?;
-        Ok((journal, State::default()))
+        Ok(Begun::Go(journal, State::default()))
     }
 
     /// Room for what is not on the disk yet.

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 
 /// Most bytes of a journal: far more than the lines of any plan.
 const CAP: u64 = 16 << 20;
-const MAGIC: &str = "fieldfare-install-2";
+const MAGIC: &str = "fieldfare-install-3";
 /// Largest number of a step: far more than any plan has.
 const MOST: usize = 1 << 20;
 
@@ -131,15 +131,6 @@ impl Journal {
             .map_err(Error::io("write", &self.path))?;
         self.at += line.len() as u64;
         Ok(())
-    }
-
-    /// Deletes it.
-    pub(crate) fn delete(path: &Path) -> Result<bool> {
-        match std::fs::remove_file(path) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::io("delete", path)(e)),
-        }
     }
 }
 

@@ -133,14 +133,12 @@ fn panel_rows<T: AsRef<[u8]>>(shape: Shape, parts: &[T; 3], i: usize) -> [&[u8];
 pub(crate) struct Unpacker {
     shape: Shape,
     panel: Vec<u8>,
-    parts: [Vec<u8>; 3],
 }
 
 impl Unpacker {
     /// For a tiled matrix of this shape.
     pub(crate) fn new(shape: Shape) -> Self {
-        let parts = Component::ALL.map(|c| vec![0; shape.row_bytes(c) * TILE_ROWS]);
-        Self { shape, panel: vec![0; tile::panel_bytes(shape.cols)], parts }
+        Self { shape, panel: vec![0; tile::panel_bytes(shape.cols)] }
     }
 
     /// Fills `out` with whole panels' rows of a component. `read` fills its buffer from an offset inside the matrix.
@@ -155,15 +153,18 @@ impl Unpacker {
         for (i, out) in out.chunks_exact_mut(bytes).enumerate() {
             let number = (rows.start / TILE_ROWS + i) as u64;
             read(number * self.panel.len() as u64, &mut self.panel)?;
-            let [weights, scales, biases] = &mut self.parts;
-            tile::unpack_panel(self.shape.cols, &self.panel, weights, scales, biases);
-            out.copy_from_slice(match component {
-                Component::Weights => weights,
-                Component::Scales => scales,
-                Component::Biases => biases,
-            });
+            unpack(self.shape.cols, &self.panel, component, out);
         }
         Ok(())
+    }
+}
+
+/// One component of one panel.
+fn unpack(cols: usize, panel: &[u8], component: Component, out: &mut [u8]) {
+    match component {
+        Component::Weights => tile::unpack_weights(cols, panel, out),
+        Component::Scales => tile::unpack_scales(cols, panel, out),
+        Component::Biases => tile::unpack_biases(cols, panel, out),
     }
 }
 
@@ -228,12 +229,16 @@ impl Scratch {
     /// One component of a matrix in a blob, whatever was asked for before.
     #[cfg(feature = "install")]
     pub(crate) fn component(&mut self, part: &Part, blob: &[u8], component: Component, out: &mut [u8]) {
-        if let PartData::Tiles { offset, panel_stride } = &part.data
-            && component != Component::Weights
-        {
-            self.unpack(shape_of(part), blob, *offset, *panel_stride);
+        let PartData::Tiles { offset, panel_stride } = &part.data else {
+            return self.get(part, blob, component, out);
+        };
+        // Of this component alone: scales and biases are an eighth of what there is.
+        let shape = shape_of(part);
+        let (rows, bytes) = (shape.row_bytes(component) * TILE_ROWS, tile::panel_bytes(shape.cols));
+        for (i, out) in out.chunks_exact_mut(rows).enumerate() {
+            let at = offset + i * panel_stride;
+            unpack(shape.cols, &blob[at..at + bytes], component, out);
         }
-        self.get(part, blob, component, out);
     }
 
     fn unpack(&mut self, shape: Shape, blob: &[u8], offset: usize, panel_stride: usize) {
@@ -308,6 +313,12 @@ mod tests {
             let mut out = vec![0; parts[c as usize].len()];
             get.get(&part, &blob, c, &mut out);
             assert_eq!(out, parts[c as usize], "{c:?}");
+            #[cfg(feature = "install")]
+            {
+                out.fill(0);
+                Scratch::default().component(&part, &blob, c, &mut out);
+                assert_eq!(out, parts[c as usize], "{c:?} alone");
+            }
         }
     }
 }

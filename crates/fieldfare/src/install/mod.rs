@@ -11,9 +11,10 @@
 //! ask       the questions, with patience                                plan      which runs of the source go where (pure)
 //! transfer  requests in flight, bounded memory                          stream    one run of the source, whatever breaks
 //! retry     what is tried again, and when (pure)                        tiles     what arrived into the layout
+//! window    bound on what a killed run has to fetch again                wait      a try that will be repeated
 //! commit    flushes, then journals, beside the work                     journal   what is durably done
 //! digest    hashes of finished files, beside the work                   proof     the source's hashes, of what was written
-//! known     checkpoints known by hash (data)
+//! known     checkpoints known by hash (data)                            version   what tells two versions of a file apart
 //! ```
 //!
 //! Everything that can be checked is checked before the first payload byte. A directory gets its name only when every file
@@ -35,6 +36,7 @@ mod convert;
 mod digest;
 #[cfg(feature = "install")]
 mod fetch;
+mod hold;
 #[cfg(feature = "install")]
 pub mod hub;
 #[cfg(feature = "install")]
@@ -65,6 +67,11 @@ mod target;
 mod tiles;
 #[cfg(feature = "install")]
 mod transfer;
+#[cfg(feature = "install")]
+mod version;
+mod wait;
+#[cfg(feature = "install")]
+mod window;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -75,6 +82,7 @@ pub use convert::convert;
 #[cfg(feature = "install")]
 pub use fetch::{FetchOptions, Preview, default_remote, discard, install_remote, preview};
 pub use repack::install_local;
+pub use wait::{Trouble, Waiting};
 
 /// What to install and where.
 #[derive(Clone, Debug)]
@@ -126,6 +134,15 @@ pub struct Progress {
     pub done: u64,
     /// Bytes to do, over all stages.
     pub total: u64,
+    /// Set while nothing comes over the network and a try is about to be repeated.
+    pub waiting: Option<Waiting>,
+}
+
+impl Progress {
+    /// Nothing is waited for.
+    pub(crate) fn of(stage: Stage, done: u64, total: u64) -> Self {
+        Self { stage, done, total, waiting: None }
+    }
 }
 
 /// What is known of a shard's content.

@@ -250,6 +250,11 @@ impl Proofs {
         Self { waiting, running: None, fresh: Vec::new(), outcome, stop, wrong: None }
     }
 
+    /// What there will be to say of each shard when all proofs have ended well.
+    pub(crate) fn outcome(mut self) -> Vec<(String, Proof)> {
+        std::mem::take(&mut self.outcome)
+    }
+
     /// Starts the next proof if its layers are there and no other is running.
     pub(crate) fn start(&mut self, prover: &Arc<Prover>, dir: &Path, layers: usize) -> Result<()> {
         if self.running.as_ref().is_some_and(|(.., thread)| thread.is_finished()) {
@@ -309,7 +314,7 @@ impl Proofs {
         }
         match self.wrong.take() {
             Some(error) => Err(error),
-            None => Ok(std::mem::take(&mut self.outcome)),
+            None => Ok(self.outcome()),
         }
     }
 }

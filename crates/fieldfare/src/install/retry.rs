@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use super::wait::Trouble;
 use crate::Error;
+
+/// Tries while not even the name of the first host can be resolved: then it is mistyped, or there is no network.
+pub(crate) const NO_HOST_TRIES: u32 = 4;
 
 /// A failed try.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// May work the next time; the server may have said how long to wait.
-    Again { reason: String, after: Option<Duration> },
+    Again { reason: String, trouble: Trouble, after: Option<Duration> },
     /// The address where the bytes lie is no longer good; the source must be asked for a new one.
     Expired { reason: String },
     /// Will not get better.
@@ -16,8 +20,8 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) fn again(reason: impl Into<String>) -> Self {
-        Self::Again { reason: reason.into(), after: None }
+    pub(crate) fn again(trouble: Trouble, reason: impl Into<String>) -> Self {
+        Self::Again { reason: reason.into(), trouble, after: None }
     }
 }
 
@@ -79,7 +83,7 @@ pub(crate) fn retry_after(value: Option<&str>, date: Option<&str>) -> Option<Dur
 }
 
 /// Seconds since 1970 of a date in one of the three forms that HTTP knows.
-fn http_date(text: &str) -> Option<u64> {
+pub(crate) fn http_date(text: &str) -> Option<u64> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let words: Vec<&str> = text.split([' ', ',', '-']).filter(|word| !word.is_empty()).collect();

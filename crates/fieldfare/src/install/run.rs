@@ -19,6 +19,7 @@ use super::proof::{Proofs, Prover};
 use super::source;
 use super::tiles::Packer;
 use super::transfer::{Fetched, Got, Transfer};
+use super::window::Window;
 use crate::format::{MANIFEST, RECEIPT, SIDECAR_DIR, WEIGHTS, hash};
 use crate::sys::buffer::Buffer;
 use crate::sys::disk;
@@ -96,21 +97,23 @@ impl<'a> Run<'a> {
         journal: Journal,
     ) -> Result<Proofs> {
         let (plan, prover) = (&self.job.plan, &self.job.prover);
-        let mut committer = Committer::start(journal, options.range / 2)?;
+        let connections = options.connections.clamp(1, 32);
+        let window = Arc::new(Window::new(connections, options.range));
+        let mut committer = Committer::start(journal, options.range / 2, window.clone())?;
         let mut digester = Digester::start()?;
         for output in unhashed {
             let file = self.file(output)?;
             digester.push(output, file, plan.outputs[output].len);
         }
         let before = plan.traffic(&Done::new()).1 - plan.traffic(done).1;
-        let connections = options.connections.clamp(1, 32);
-        let mut transfer =
-            Transfer::start(prover.hub.clone(), options.patience, connections, options.memory, plan)?;
+        let hub = (prover.hub.clone(), options.patience);
+        let mut transfer = Transfer::start(hub, connections, options.memory, window, plan)?;
         let partial = self.builder.target().partial().to_path_buf();
         proofs.start(prover, &partial, self.layers_done())?;
         while self.left.iter().any(|left| *left > 0) {
             let meter = &mut self.builder.meter;
-            let got = transfer.next(plan, done, &mut |received| meter.set(before + received))?;
+            let got =
+                transfer.next(plan, done, &mut |received, waiting| meter.set(before + received, waiting))?;
             for (output, step) in self.take(got, done, &mut transfer)? {
                 committer.push(step)?;
                 if self.left[output] == 0
@@ -196,7 +199,7 @@ impl<'a> Run<'a> {
             };
             written.map_err(Error::io("write", &file.1))?;
         }
-        Ok(self.done(unit.output, number, unit.fetch, file))
+        Ok(self.done(unit.output, number, (fetched.asked(), 0), file))
     }
 
     fn expert(
@@ -231,19 +234,28 @@ impl<'a> Run<'a> {
             .map_err(Error::io("write", &file.1))?;
         let (output, bytes) = (strip.output, weights.len() as u64);
         transfer.give_back(weights);
+        let mut ended = 0;
         if let Some(sides) = self.sides.get_mut(&number) {
             sides.left -= 1;
             if sides.left == 0 {
+                ended = sides.fetched.asked();
                 self.sides.remove(&number);
                 transfer.let_go(plan.units.len() + number);
             }
         }
-        Ok(self.done(output, step, bytes, file))
+        Ok(self.done(output, step, (bytes, ended), file))
     }
 
-    fn done(&mut self, output: usize, number: usize, bytes: u64, file: Open) -> (usize, Step) {
+    /// A step with its bytes, and those of the sides that it was the last to need.
+    fn done(
+        &mut self,
+        output: usize,
+        number: usize,
+        (bytes, sides): (u64, u64),
+        file: Open,
+    ) -> (usize, Step) {
         self.left[output] -= 1;
-        (output, Step::Done { number, bytes, output, file })
+        (output, Step::Done { number, bytes, sides, output, file })
     }
 
     /// The output file of that number; what a former run did not begin is made, with room for all of it.

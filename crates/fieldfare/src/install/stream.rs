@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::hub::{Hub, shown};
 use super::plan::Piece;
 use super::retry::{Fault, Patience};
+use super::wait::{Trouble, Waiting};
 use crate::sys::buffer::Buffer;
 use crate::{Error, Result};
 
@@ -23,6 +24,8 @@ pub(crate) enum Event {
     TooMany,
     /// Nothing happens.
     Waiting,
+    /// A failed try will be repeated.
+    Pause(Waiting),
 }
 
 /// A small generator for jitter; its quality does not matter.
@@ -72,15 +75,15 @@ impl<'a> Stream<'a> {
             if filled > before {
                 (self.failed, self.expired) = (0, 0);
             }
-            let (reason, after) = match fault {
+            let (reason, trouble, after) = match fault {
                 Fault::Fatal(error) => return Err(error),
                 // A new address is asked for at once, the first times.
                 Fault::Expired { .. } if self.expired < 3 => {
                     self.expired += 1;
                     continue;
                 }
-                Fault::Expired { reason } => (reason, None),
-                Fault::Again { reason, after } => (reason, after),
+                Fault::Expired { reason } => (reason, Trouble::Expired, None),
+                Fault::Again { reason, trouble, after } => (reason, trouble, after),
             };
             self.failed += 1;
             if after.is_some() {
@@ -91,7 +94,7 @@ impl<'a> Stream<'a> {
                 let tries = format!("{name}: given up after {} tries: {reason}", self.failed);
                 Error::Network { url: shown(&self.hub.source()), reason: tries }
             })?;
-            sleep(wait, stop)?;
+            sleep(wait, trouble, stop)?;
         }
         Ok(())
     }
@@ -115,14 +118,21 @@ impl<'a> Stream<'a> {
             }
             let end = bytes.len().min(*filled + STEP);
             match reader.read(&mut bytes[*filled..end]) {
-                Ok(0) => return Err(Fault::again(format!("{}: the connection ended early", name()))),
+                Ok(0) => {
+                    let reason = format!("{}: the connection ended early", name());
+                    return Err(Fault::again(Trouble::Broken, reason));
+                }
                 Ok(n) => {
                     *filled += n;
                     self.have += n as u64;
                     stop(Event::Bytes(n as u64));
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Fault::again(format!("{}: {e}", name()))),
+                Err(e) => {
+                    let late = e.kind() == std::io::ErrorKind::TimedOut;
+                    let trouble = if late { Trouble::NoAnswer } else { Trouble::Broken };
+                    return Err(Fault::again(trouble, format!("{}: {e}", name())));
+                }
             }
         }
         if self.have < len {
@@ -159,9 +169,9 @@ pub(crate) fn buffer(len: u64) -> Result<Buffer> {
 }
 
 /// Waits, and hears a wish to stop.
-pub(crate) fn sleep(mut wait: Duration, stop: &mut dyn FnMut(Event) -> bool) -> Result<()> {
+pub(crate) fn sleep(mut wait: Duration, trouble: Trouble, stop: &mut dyn FnMut(Event) -> bool) -> Result<()> {
     while !wait.is_zero() {
-        if stop(Event::Waiting) {
+        if stop(Event::Pause(Waiting { left: wait, trouble })) {
             return Err(Error::Cancelled);
         }
         let nap = wait.min(TICK);

@@ -2,16 +2,19 @@
 //! one in its place.
 //!
 //! Nothing that is not ours is ever deleted. A leftover `NAME.partial` counts as ours if it holds [`MARKER`], is empty, or
-//! if the lock file says that a run was killed while promoting it. An existing target is replaced on request only, and only
-//! if it is a model directory without foreign files in it; it stays until the new one has its name.
+//! if the lock file says that a run was killed while it exchanged names, so that it is the old model. An existing target is
+//! replaced on request only, and only if it is a model directory without foreign files in it; it stays until the new one has its
+//! name.
 //!
-//! `NAME.install.lock` is never deleted: whoever deletes a lock file takes the lock from under others.
+//! The mark goes last, when the directory has its name already: wherever a run is stopped, what has the mark is the new one. If
+//! it is at `NAME.partial`, the next run goes on and promotes it; if it has its name, the next run takes off the mark.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
+use super::hold::Hold;
 use super::remove;
 use crate::sys::disk;
 use crate::sys::file::{self, Dir};
@@ -22,10 +25,6 @@ use crate::{Error, Result};
 pub(crate) const MARKER: &str = ".fieldfare-partial";
 /// What is added to a model's name for the record of an install over a network.
 pub(crate) const JOURNAL: &str = ".install.journal";
-/// What the lock file says while the marker is off and the names are being exchanged.
-const PROMOTING: &str = "promoting";
-/// What it says before.
-const WORKING: &str = "working";
 
 /// What a former run left at `NAME.partial`.
 enum Leftover {
@@ -33,8 +32,20 @@ enum Leftover {
     None,
     /// An unfinished directory of ours.
     Marked,
-    /// A run was killed between the exchange of names and the deletion of the old model, or just before.
+    /// A run was killed between the exchange of names and the deletion of the old model.
     Replaced,
+}
+
+/// Where the directory is that a journal speaks of.
+#[cfg(feature = "install")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// Nowhere.
+    Gone,
+    /// At `NAME.partial`.
+    Here,
+    /// What is at `NAME.partial` is another one.
+    Other,
 }
 
 /// A locked place for a model.
@@ -44,12 +55,12 @@ pub(crate) struct Target {
     parent: PathBuf,
     path: PathBuf,
     partial: PathBuf,
-    lock_path: PathBuf,
     /// Record of an install over a network.
     journal: PathBuf,
-    lock: File,
     overwrite: bool,
     begun: bool,
+    /// Last, so that it goes last.
+    hold: Hold,
 }
 
 impl Target {
@@ -59,53 +70,43 @@ impl Target {
     /// [`Error::Refused`] if something is there that may not be replaced, [`Error::Locked`] if another installer is at
     /// work on it, [`Error::Io`] for a place that cannot be written.
     pub(crate) fn acquire(output: &Path, overwrite: bool) -> Result<Self> {
-        Self::acquire_if(output, overwrite, true)
-    }
-
-    /// Takes the lock of a place whatever is there, to clean up beside it.
-    #[cfg(feature = "install")]
-    pub(crate) fn acquire_beside(output: &Path) -> Result<Self> {
-        Self::acquire_if(output, false, false)
-    }
-
-    fn acquire_if(output: &Path, overwrite: bool, ask: bool) -> Result<Self> {
-        if output.as_os_str().is_empty() {
-            return Err(Error::bad("--output", "is empty"));
-        }
-        let named = file::lexical_absolute(output).map_err(Error::io("find", output))?;
-        let name = match (output.components().next_back(), named.file_name()) {
-            (Some(Component::Normal(_)), Some(name)) => name.to_os_string(),
-            _ => {
-                return Err(Error::bad(
-                    "--output",
-                    format!("{} does not name a directory", output.display()),
-                ));
-            }
-        };
+        let (named, name) = place(output)?;
         // Asked before anything is created; asked again under the lock and before promotion.
-        if ask {
+        if !is_marked(&named) {
             remove::replaceable(&named, overwrite)?;
         }
         let parent = named.parent().unwrap_or(&named);
         fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
-        // Two aliases of one folder must contend for one lock.
-        let parent = fs::canonicalize(parent).map_err(Error::io("open", parent))?;
-        let with = |suffix: &str| {
-            let mut full: OsString = name.clone();
-            full.push(suffix);
-            parent.join(full)
-        };
-        let (path, partial, lock_path) = (with(""), with(".partial"), with(".install.lock"));
-        let journal = with(JOURNAL);
-        let lock = lock(&lock_path)?;
-        let target = Self { named, parent, path, partial, lock_path, journal, lock, overwrite, begun: false };
-        if ask {
+        let target = Self::lock(named, &name, overwrite)?;
+        if !is_marked(&target.path) {
             remove::replaceable(&target.path, overwrite)?;
         }
         target.check_partial()?;
-        // Names this process to others; a note about an interrupted exchange stays until it is dealt with.
-        target.note(if target.was_promoting() { PROMOTING } else { WORKING })?;
         Ok(target)
+    }
+
+    /// Takes the lock of a place to clean up beside it, if there is anything of an installer's.
+    #[cfg(feature = "install")]
+    pub(crate) fn acquire_beside(output: &Path) -> Result<Option<Self>> {
+        let (named, name) = place(output)?;
+        let beside = [".partial", JOURNAL, ".install.lock"].map(|end| beside(&named, &name, end));
+        if !is_marked(&named) && beside.iter().all(|path| fs::symlink_metadata(path).is_err()) {
+            return Ok(None);
+        }
+        let target = Self::lock(named, &name, false)?;
+        target.check_partial()?;
+        Ok(Some(target))
+    }
+
+    fn lock(named: PathBuf, name: &OsString, overwrite: bool) -> Result<Self> {
+        // Two aliases of one folder must contend for one lock.
+        let parent = named.parent().unwrap_or(&named);
+        let parent = fs::canonicalize(parent).map_err(Error::io("open", parent))?;
+        let path = parent.join(name);
+        let with = |end| beside(&path, name, end);
+        let (partial, journal) = (with(".partial"), with(JOURNAL));
+        let hold = Hold::acquire(&with(".install.lock"), &path)?;
+        Ok(Self { named, parent, path, partial, journal, overwrite, begun: false, hold })
     }
 
     /// The unfinished directory.
@@ -127,37 +128,74 @@ impl Target {
     }
 
     /// Deletes a leftover of a former run, if there is one.
-    pub(crate) fn clear_leftover(&self) -> Result<()> {
+    pub(crate) fn clear_leftover(&mut self) -> Result<()> {
+        self.settle()?;
         // Bytes that took somebody hours to fetch are not thrown away in passing.
-        if fs::symlink_metadata(&self.journal).is_ok()
-            && fs::symlink_metadata(self.partial.join(MARKER)).is_ok()
-        {
+        if fs::symlink_metadata(&self.journal).is_ok() && is_marked(&self.partial) {
             let reason =
                 "has an unfinished download beside it; continue that, or `fieldfare install --discard`";
             return Err(Error::Refused { path: self.named.clone(), reason: reason.into() });
         }
-        self.clear()
+        self.clear()?;
+        // Without its directory a journal speaks of nothing.
+        delete(&self.journal).map(|_| ())
     }
 
-    fn clear(&self) -> Result<()> {
+    fn clear(&mut self) -> Result<()> {
         match self.check_partial()? {
-            Leftover::None => Ok(()),
-            Leftover::Marked => fs::remove_dir_all(&self.partial).map_err(Error::io("delete", &self.partial)),
-            Leftover::Replaced => remove::model(&self.partial),
+            Leftover::None => {}
+            Leftover::Marked => {
+                fs::remove_dir_all(&self.partial).map_err(Error::io("delete", &self.partial))?;
+            }
+            Leftover::Replaced => remove::model(&self.partial)?,
         }
+        if self.hold.was_promoting() { self.hold.working() } else { Ok(()) }
+    }
+
+    /// If a run was stopped when the directory had its name and not all was done, does the rest. The place is then as it is after
+    /// an install: it may be replaced on request.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        if is_marked(&self.path) {
+            self.finish()?;
+            remove::replaceable(&self.path, self.overwrite)?;
+        }
+        Ok(())
+    }
+
+    /// The rest: the old model goes, then the journal, then the mark. True if there was an old model.
+    pub(crate) fn finish(&mut self) -> Result<bool> {
+        let old = match self.check_partial()? {
+            Leftover::Replaced => Some(self.partial.clone()),
+            _ if self.hold.was_promoting() => self.put_aside(),
+            _ => None,
+        };
+        old.as_deref().map_or(Ok(()), remove::model)?;
+        self.seal()?;
+        self.hold.working()?;
+        Ok(old.is_some())
+    }
+
+    /// Journal and mark of a directory that has its name.
+    fn seal(&self) -> Result<()> {
+        delete(&self.journal)?;
+        let marker = self.path.join(MARKER);
+        fs::remove_file(&marker).map_err(Error::io("delete", &marker))?;
+        sync_dir(&self.path)?;
+        sync_dir(&self.parent)
     }
 
     /// Creates the unfinished directory with its marker.
     pub(crate) fn begin(&mut self) -> Result<()> {
-        self.begin_as("")
+        self.begin_as("", "")
     }
 
-    /// The same with a word in the marker that tells this directory from others.
-    pub(crate) fn begin_as(&mut self, nonce: &str) -> Result<()> {
+    /// The same with a word in the marker that tells this directory from others, and one that says what it is made of.
+    pub(crate) fn begin_as(&mut self, nonce: &str, binding: &str) -> Result<()> {
         fs::create_dir(&self.partial).map_err(Error::io("create", &self.partial))?;
         self.begun = true;
         let marker = self.partial.join(MARKER);
-        let text = format!("An unfinished install by fieldfare, process {}.\n{nonce}\n", std::process::id());
+        let process = std::process::id();
+        let text = format!("An unfinished install by fieldfare, process {process}.\n{nonce}\n{binding}\n");
         // Flushed: without its word the journal would speak of another directory, and everything be fetched again.
         let file = File::create_new(&marker).map_err(Error::io("create", &marker))?;
         disk::write(&file, &marker, text.as_bytes(), 0)
@@ -165,7 +203,7 @@ impl Target {
             .map_err(Error::io("write", &marker))?;
         sync_dir(&self.partial)?;
         sync_dir(&self.parent)?;
-        self.note(WORKING)
+        self.hold.working()
     }
 
     /// Place of the record of an install over a network.
@@ -174,11 +212,22 @@ impl Target {
         &self.journal
     }
 
-    /// True if there is an unfinished directory with this word in its marker.
+    /// Where the directory is that has this word in its marker.
     #[cfg(feature = "install")]
-    pub(crate) fn is_begun_as(&self, nonce: &str) -> bool {
-        let text = fs::read_to_string(self.partial.join(MARKER)).unwrap_or_default();
-        !nonce.is_empty() && text.lines().nth(1) == Some(nonce)
+    pub(crate) fn unfinished(&self, nonce: &str) -> Unfinished {
+        if is_word(&self.partial, 1, nonce) {
+            Unfinished::Here
+        } else if fs::symlink_metadata(&self.partial).is_ok() {
+            Unfinished::Other
+        } else {
+            Unfinished::Gone
+        }
+    }
+
+    /// Whether a directory that was begun for this has its name already, and its mark still.
+    #[cfg(feature = "install")]
+    pub(crate) fn is_promoted_for(&self, binding: &str) -> bool {
+        is_marked(&self.path) && is_word(&self.path, 2, binding)
     }
 
     /// From here on a run that ends early leaves the unfinished directory for the next one.
@@ -189,12 +238,16 @@ impl Target {
 
     /// Deletes journal and unfinished directory, whatever state they are in. True if there was something.
     #[cfg(feature = "install")]
-    pub(crate) fn discard(&self) -> Result<bool> {
-        let partial = fs::symlink_metadata(&self.partial).is_ok();
+    pub(crate) fn discard(&mut self) -> Result<bool> {
+        let there = |path: &Path| fs::symlink_metadata(path).is_ok();
+        let found = there(&self.partial) || there(&self.journal);
+        if is_marked(&self.path) {
+            self.finish()?;
+        }
         self.clear()?;
-        let journal = super::journal::Journal::delete(&self.journal)?;
+        delete(&self.journal)?;
         sync_dir(&self.parent)?;
-        Ok(partial || journal)
+        Ok(found)
     }
 
     /// Bytes of the unfinished directory that are on the disk already.
@@ -235,7 +288,7 @@ impl Target {
         if entries.next().is_none() || marked {
             return Ok(Leftover::Marked);
         }
-        if self.was_promoting() && remove::magic(&self.partial)?.is_some() {
+        if self.hold.was_promoting() && remove::magic(&self.partial)?.is_some() {
             return Ok(Leftover::Replaced);
         }
         foreign(
@@ -243,67 +296,54 @@ impl Target {
         )
     }
 
-    fn was_promoting(&self) -> bool {
-        let mut text = String::new();
-        let mut lock = &self.lock;
-        let read = lock.seek(SeekFrom::Start(0)).and_then(|_| lock.take(4096).read_to_string(&mut text));
-        read.is_ok() && text.lines().any(|line| line == PROMOTING)
-    }
-
-    /// Writes process and state into the lock file, durably.
-    fn note(&self, state: &str) -> Result<()> {
-        let mut lock = &self.lock;
-        lock.set_len(0)
-            .and_then(|()| lock.seek(SeekFrom::Start(0)))
-            .and_then(|_| lock.write_all(format!("{}\n{state}\n", std::process::id()).as_bytes()))
-            .and_then(|()| disk::flush(&self.lock, &self.lock_path))
-            .map_err(Error::io("write", &self.lock_path))
-    }
-
     /// Gives the finished directory its name. Returns whether a model was replaced, and a remark if the old one could
     /// not be deleted.
     pub(crate) fn promote(mut self) -> Result<(bool, Option<String>)> {
         let exists = remove::replaceable(&self.path, self.overwrite)?;
-        self.note(PROMOTING)?;
-        let marker = self.partial.join(MARKER);
-        fs::remove_file(&marker).map_err(Error::io("delete", &marker))?;
-        sync_dir(&self.partial)?;
-        let remark = if exists {
-            self.replace()?
+        let stopped = self.hold.was_promoting();
+        self.hold.promoting()?;
+        let old = if exists {
+            Some(self.exchange()?)
         } else {
             file::rename_new(&self.partial, &self.path).map_err(Error::io("rename", &self.partial))?;
-            self.begun = false;
-            None
-        };
-        sync_dir(&self.parent)?;
-        self.note("done")?;
-        Ok((exists, remark))
-    }
-
-    /// Swaps the names, then deletes what was the old model.
-    fn replace(&mut self) -> Result<Option<String>> {
-        let old = match file::exchange(&self.partial, &self.path) {
-            Ok(()) => self.partial.clone(),
-            Err(e) if e.kind() == ErrorKind::Unsupported => self.replace_in_two_steps()?,
-            Err(e) => return Err(Error::io("exchange", &self.path)(e)),
+            if stopped { self.put_aside() } else { None }
         };
         self.begun = false;
         sync_dir(&self.parent)?;
-        match remove::model(&old) {
-            Ok(()) => Ok(None),
-            Err(e) => {
-                Ok(Some(format!("the old model could not be deleted and is at {}: {e}", old.display())))
-            }
+        let remark = old.as_ref().and_then(|old| {
+            let e = remove::model(old).err()?;
+            Some(format!("the old model could not be deleted and is at {}: {e}", old.display()))
+        });
+        self.seal()?;
+        if remark.is_none() {
+            self.hold.working()?;
+        }
+        Ok((old.is_some(), remark))
+    }
+
+    /// Swaps the names. Returns where the old model is.
+    fn exchange(&self) -> Result<PathBuf> {
+        match file::exchange(&self.partial, &self.path) {
+            Ok(()) => Ok(self.partial.clone()),
+            Err(e) if e.kind() == ErrorKind::Unsupported => self.replace_in_two_steps(),
+            Err(e) => Err(Error::io("exchange", &self.path)(e)),
         }
     }
-}
 
-impl Target {
-    /// Where names cannot be exchanged: two renames, undone if the second fails. Returns the place of the old model.
-    fn replace_in_two_steps(&self) -> Result<PathBuf> {
+    fn aside(&self) -> PathBuf {
         let mut aside = self.partial.clone().into_os_string();
         aside.push(".old");
-        let aside = PathBuf::from(aside);
+        PathBuf::from(aside)
+    }
+
+    /// The old model, if a run was stopped between two renames and left it there.
+    fn put_aside(&self) -> Option<PathBuf> {
+        Some(self.aside()).filter(|aside| matches!(remove::magic(aside), Ok(Some(_))))
+    }
+
+    /// Where names cannot be exchanged: two renames, undone if the second fails. Returns the place of the old model.
+    fn replace_in_two_steps(&self) -> Result<PathBuf> {
+        let aside = self.aside();
         file::rename_new(&self.path, &aside).map_err(Error::io("rename", &self.path))?;
         if let Err(e) = file::rename_new(&self.partial, &self.path) {
             let back = file::rename_new(&aside, &self.path);
@@ -328,34 +368,45 @@ fn sync_dir(path: &Path) -> Result<()> {
     Dir::open(path).and_then(|dir| disk::flush_names(&dir, path)).map_err(Error::io("sync", path))
 }
 
-/// Opens and locks the lock file.
-fn lock(path: &Path) -> Result<File> {
-    let lock = volume::open_lock(path).map_err(Error::io("create", path))?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            let pid = match (&lock).take(64).read_to_string(&mut text) {
-                Ok(_) => text.lines().next().and_then(|line| line.parse::<u32>().ok()),
-                // Some systems do not let others read a locked file.
-                Err(_) => None,
-            };
-            let owner = pid.map_or_else(
-                || "another installer".into(),
-                |pid| format!("another installer, process {pid}"),
-            );
-            return Err(Error::Locked {
-                what: path.with_extension("").with_extension("").display().to_string(),
-                owner,
-            });
-        }
-        Err(fs::TryLockError::Error(e)) => return Err(Error::io("lock", path)(e)),
+/// The absolute path that `output` names, and its last part.
+fn place(output: &Path) -> Result<(PathBuf, OsString)> {
+    if output.as_os_str().is_empty() {
+        return Err(Error::bad("--output", "is empty"));
     }
-    if !volume::is_at(&lock, path).map_err(Error::io("open", path))? {
-        let reason = "was replaced while it was being locked; try again".into();
-        return Err(Error::Refused { path: path.to_path_buf(), reason });
+    let named = file::lexical_absolute(output).map_err(Error::io("find", output))?;
+    match (output.components().next_back(), named.file_name().map(OsString::from)) {
+        (Some(Component::Normal(_)), Some(name)) => Ok((named, name)),
+        _ => Err(Error::bad("--output", format!("{} does not name a directory", output.display()))),
     }
-    Ok(lock)
+}
+
+/// The path of something beside a target: its name with this end.
+fn beside(path: &Path, name: &OsString, end: &str) -> PathBuf {
+    let mut full = name.clone();
+    full.push(end);
+    path.with_file_name(full)
+}
+
+/// Whether a directory has the mark.
+fn is_marked(dir: &Path) -> bool {
+    fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir())
+        && fs::symlink_metadata(dir.join(MARKER)).is_ok_and(|meta| meta.is_file())
+}
+
+/// Whether that line of a directory's mark is this word.
+#[cfg(feature = "install")]
+fn is_word(dir: &Path, line: usize, word: &str) -> bool {
+    let text = fs::read_to_string(dir.join(MARKER)).unwrap_or_default();
+    !word.is_empty() && text.lines().nth(line) == Some(word)
+}
+
+/// Deletes a file; false if there was none.
+fn delete(path: &Path) -> Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Error::io("delete", path)(e)),
+    }
 }
 
 #[cfg(test)]

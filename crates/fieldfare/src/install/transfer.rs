@@ -1,23 +1,29 @@
 //! Several requests in flight: workers that fetch units and strips of a plan, and the order in which they are asked for.
 //!
 //! Memory is bounded by what is admitted. A unit, or scales and biases of a strip, is asked for only when it fits beside
-//! what is held; of the experts that are streamed only a fixed number of buffers exists.
+//! what is held; of the experts that are streamed only a fixed number of buffers exists. The window bounds what is asked for and
+//! not recorded yet, whatever is slow: the network, this machine, its disk.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::hub::Hub;
 use super::plan::{Done, FetchPlan, Piece};
 use super::retry::Patience;
 use super::stream::{Dice, Event, Stream, TICK, buffer, fetch};
+use super::wait::Waiting;
+use super::window::Window;
 use crate::sys::buffer::Buffer;
 use crate::{Error, Result};
 
 /// Source bytes in memory at a time, unless one group has more.
 pub(crate) const BUDGET: u64 = 82 << 20;
+/// Time without a byte after which the wait of a connection is a wait of the whole.
+const QUIET: Duration = Duration::from_millis(500);
 /// Good requests after which one more is allowed at a time again.
 const RECOVER: usize = 16;
 
@@ -25,11 +31,14 @@ const RECOVER: usize = 16;
 struct Shared {
     hub: Arc<Hub>,
     patience: Patience,
+    window: Arc<Window>,
     queue: Mutex<VecDeque<Job>>,
     wake: Condvar,
     stop: AtomicBool,
     /// Bytes received.
     received: AtomicU64,
+    /// The last wait that was heard of, and when.
+    pause: Mutex<Option<(Instant, Waiting)>>,
     /// Requests that may be in flight; fewer after a server said that there are too many.
     allowed: AtomicUsize,
     busy: AtomicUsize,
@@ -54,6 +63,7 @@ impl Shared {
                 self.received.fetch_add(*n, Ordering::Relaxed);
             }
             Event::Waiting => {}
+            Event::Pause(waiting) => *lock(&self.pause) = Some((Instant::now(), *waiting)),
             Event::TooMany => {
                 let now = self.allowed.load(Ordering::Relaxed);
                 self.allowed.store((now / 2).max(1), Ordering::Relaxed);
@@ -103,9 +113,21 @@ impl Shared {
             }
             Job::Range { strip, experts, request } => {
                 let count = experts.end - experts.start;
+                let each = request.len / count.max(1);
+                let stop = || self.stop.load(Ordering::Relaxed);
+                let now = self.window.admit_experts(each, count, &stop).ok_or(Error::Cancelled)?;
+                let rest = experts.start + now..experts.end;
+                if !rest.is_empty() {
+                    let at = now * each;
+                    let (offset, len) = (request.offset + at, request.len - at);
+                    let request = Piece { offset, len, ..request };
+                    lock(&self.queue).push_front(Job::Range { strip, experts: rest, request });
+                    self.wake.notify_one();
+                }
+                let request = Piece { len: now * each, ..request };
                 let mut stream = Stream::new(&self.hub, &self.patience, request);
-                for expert in experts {
-                    let mut bytes = self.take(request.len / count)?;
+                for expert in experts.start..experts.start + now {
+                    let mut bytes = self.take(each)?;
                     stream.fill(&mut bytes, dice, &mut event)?;
                     let _ = send.send(Ok(Arrived::Part(strip, expert, bytes)));
                 }
@@ -135,6 +157,11 @@ pub(crate) struct Fetched {
 }
 
 impl Fetched {
+    /// Bytes that were asked for.
+    pub(crate) fn asked(&self) -> u64 {
+        self.requests.iter().map(|request| request.len).sum()
+    }
+
     /// The bytes of one of its pieces.
     pub(crate) fn get(&self, piece: &Piece) -> Result<&[u8]> {
         let at = self.requests.partition_point(|r| (r.file, r.offset) <= (piece.file, piece.offset));
@@ -169,15 +196,17 @@ pub(crate) struct Transfer {
     /// Bytes held for each group that was admitted and not let go.
     held: HashMap<usize, u64>,
     memory: u64,
+    /// When something was last seen to come, and how much there was by then.
+    seen: (Instant, u64),
 }
 
 impl Transfer {
-    /// Starts `connections` workers; `memory` bounds the bytes held.
+    /// Starts `connections` workers; `memory` bounds the bytes held, `window` those that are not recorded.
     pub(crate) fn start(
-        hub: Arc<Hub>,
-        patience: Patience,
+        (hub, patience): (Arc<Hub>, Patience),
         connections: usize,
         memory: u64,
+        window: Arc<Window>,
         plan: &FetchPlan,
     ) -> Result<Self> {
         let (send, arrived) = mpsc::channel();
@@ -188,10 +217,12 @@ impl Transfer {
         let shared = Arc::new(Shared {
             hub,
             patience,
+            window,
             queue: Mutex::default(),
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
             received: AtomicU64::new(0),
+            pause: Mutex::default(),
             allowed: AtomicUsize::new(connections),
             busy: AtomicUsize::new(0),
             good: AtomicUsize::new(0),
@@ -210,7 +241,7 @@ impl Transfer {
         }
         let memory = memory.saturating_sub(part.saturating_mul(buffers as u64));
         let (pending, held) = (HashMap::new(), HashMap::new());
-        Ok(Self { shared, arrived, pending, admitted: 0, held, memory })
+        Ok(Self { shared, arrived, pending, admitted: 0, held, memory, seen: (Instant::now(), 0) })
     }
 
     /// Bytes received so far.
@@ -218,16 +249,29 @@ impl Transfer {
         self.shared.received.load(Ordering::Relaxed)
     }
 
+    /// The wait of a connection, while nothing comes on the others.
+    fn waiting(&mut self) -> Option<Waiting> {
+        let received = self.received();
+        if received != self.seen.1 {
+            self.seen = (Instant::now(), received);
+        }
+        let (heard, waiting) = (*lock(&self.shared.pause))?;
+        let waits = self.seen.0.elapsed() >= QUIET && heard.elapsed() < 5 * TICK;
+        waits.then_some(waiting)
+    }
+
     /// What arrives next. `tick` is called several times a second and may stop the work.
     pub(crate) fn next(
         &mut self,
         plan: &FetchPlan,
         done: &Done,
-        tick: &mut dyn FnMut(u64) -> Result<()>,
+        tick: &mut dyn FnMut(u64, Option<Waiting>) -> Result<()>,
     ) -> Result<Got> {
-        self.admit(plan, done);
         loop {
-            tick(self.received())?;
+            // Anew each time: there may be room by now.
+            self.admit(plan, done);
+            let waiting = self.waiting();
+            tick(self.received(), waiting)?;
             // What has no request is there at once.
             if let Some(group) = self.pending.iter().find(|(_, p)| p.left == 0).map(|(group, _)| *group)
                 && let Some(pending) = self.pending.remove(&group)
@@ -276,6 +320,11 @@ impl Transfer {
             let work = plan.work(group, done);
             let need: u64 = work.whole.iter().map(|r| r.len).sum();
             if !self.held.is_empty() && self.held.values().sum::<u64>() + need > self.memory {
+                break;
+            }
+            let window = &self.shared.window;
+            let is_unit = group < plan.units.len();
+            if !(if is_unit { window.admit_unit(need) } else { window.admit_sides(need) }) {
                 break;
             }
             self.held.insert(group, need);
@@ -353,8 +402,9 @@ mod tests {
     fn fewer_requests_after_a_server_complained_and_more_again_with_time() {
         let remote = Remote::Base { url: "http://127.0.0.1:9".into() };
         let hub = Hub::new(remote, None, &Patience::default()).expect("an address");
-        let plan = FetchPlan::default();
-        let transfer = Transfer::start(Arc::new(hub), Patience::default(), 8, BUDGET, &plan).expect("start");
+        let (plan, window) = (FetchPlan::default(), Arc::new(Window::new(8, 1 << 20)));
+        let transfer =
+            Transfer::start((Arc::new(hub), Patience::default()), 8, BUDGET, window, &plan).expect("start");
         let shared = &transfer.shared;
         let allowed = || shared.allowed.load(Ordering::Relaxed);
         assert_eq!(allowed(), 8);
@@ -381,8 +431,10 @@ mod tests {
         let hub = Arc::new(hub);
         // A third of the memory, two for each connection, and one at least.
         for (memory, connections, want) in [(1, 4, 1), (6000, 4, 2), (1 << 30, 4, 8), (1 << 30, 1, 2)] {
+            let window = Arc::new(Window::new(connections, 4000));
             let transfer =
-                Transfer::start(hub.clone(), Patience::default(), connections, memory, &plan).expect("start");
+                Transfer::start((hub.clone(), Patience::default()), connections, memory, window, &plan)
+                    .expect("start");
             assert_eq!(lock(&transfer.shared.buffers).left, want, "{memory} {connections}");
             let bytes = transfer.shared.take(1000).expect("one");
             assert_eq!((bytes.len(), lock(&transfer.shared.buffers).left), (1000, want - 1));

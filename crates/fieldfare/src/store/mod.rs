@@ -3,30 +3,30 @@
 //!
 //! Slots of all layers are one allocation ([`slots`]), each layer has an equal share, [`policy`] says which
 //! expert is worth keeping, [`plan`] works out a request without doing it, [`readers`] are the threads that read,
-//! [`reader`] how one blob is read, [`sweep`] how a whole prompt goes through a layer, `ahead` reads what is only guessed, [`advice`] announces to the page cache what is about to be read.
+//! [`reader`] how one blob is read, [`sweep`] how a whole prompt goes through a layer, `ahead` reads what is only guessed, [`rdadvise`] announces to the page cache what is about to be read.
 //! What is missing is asked for at once; what is held is delivered meanwhile, and then each blob as it arrives. Results do not depend on any of this: a blob is the same bytes wherever it comes
 //! from, and callers must not let the order of delivery change their sums.
 
-pub mod advice;
 mod ahead;
 pub mod board;
 pub mod plan;
 pub mod policy;
+pub mod rdadvise;
 pub mod reader;
 pub mod readers;
 pub mod slots;
 pub mod sweep;
 
-pub use advice::RdAdvise;
 pub use board::Board;
 pub use plan::Step;
 pub use policy::Policy;
+pub use rdadvise::RdAdvise;
 pub use reader::{LayerFile, LayerFiles, ReadAt, Reader};
 
 use crate::{Error, Result};
-use advice::Advice;
 use ahead::Spare;
 use policy::Uses;
+use rdadvise::Advice;
 use readers::{Done, Job, Place, Readers};
 use slots::{SlotPool, slots_of};
 use std::sync::Arc;

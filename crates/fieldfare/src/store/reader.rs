@@ -5,7 +5,7 @@
 //! damage, any other refusal an I/O error that names the file. Direct reads continue at a block's border, and where
 //! a file system refuses them, be it only at some read, the page cache serves instead and [`Reader::mode`] says so.
 
-use super::{Reads, advice};
+use super::{Reads, rdadvise};
 use crate::sys::file::ReadFile;
 use crate::{Error, Result};
 use std::fs::File;
@@ -208,7 +208,7 @@ impl<F: ReadAt + Send + Sync> Reader for LayerFiles<F> {
         let ranks =
             experts.iter().filter_map(|&expert| file.rank_of.get(expert).map(|&rank| u64::from(rank)));
         let (mut bytes, mut slowest) = (0, Duration::ZERO);
-        for (offset, len) in advice::ranges(ranks.collect(), self.stride) {
+        for (offset, len) in rdadvise::ranges(ranks.collect(), self.stride) {
             let start = Instant::now();
             file.file.advise(offset, len).ok()?; // it was only advice: the read tells what is wrong
             (bytes, slowest) = (bytes + len, slowest.max(start.elapsed()));

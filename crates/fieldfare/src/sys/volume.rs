@@ -51,6 +51,12 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         options.mode(0o600).custom_flags(flags.bits().cast_signed());
     }
+    #[cfg(windows)]
+    {
+        use std::os::windows::fs::OpenOptionsExt;
+        // Others may read and write, but not delete or rename it while it is open.
+        options.share_mode(1 | 2);
+    }
     #[cfg(not(unix))]
     if std::fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
@@ -62,7 +68,27 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// True if `path` still names the open `file`: a lock on a file that somebody has since replaced is no lock.
+/// Deletes a lock file whose lock this process holds, and lets the lock go. Who waits for it finds that it has no name any more
+/// ([`is_at`]).
+///
+/// # Errors
+/// If it cannot be deleted. Where an open file cannot be, that is so whenever somebody else has opened it, and it stays.
+pub fn remove_lock(file: File, path: &Path) -> io::Result<()> {
+    // On Unix the name must go before the lock does: afterwards it may be another's.
+    #[cfg(unix)]
+    {
+        let removed = std::fs::remove_file(path);
+        drop(file);
+        removed
+    }
+    #[cfg(not(unix))]
+    {
+        drop(file);
+        std::fs::remove_file(path)
+    }
+}
+
+/// True if `path` still names the open `file`: a lock on a file that somebody has since deleted or replaced is no lock.
 ///
 /// # Errors
 /// If either cannot be looked at.
@@ -70,12 +96,16 @@ pub fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        let (ours, there) = (file.metadata()?, std::fs::symlink_metadata(path)?);
+        let there = match std::fs::symlink_metadata(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            there => there?,
+        };
+        let ours = file.metadata()?;
         Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino()))
     }
     #[cfg(not(unix))]
     {
-        // An open file cannot be replaced there.
+        // An open file cannot be deleted or replaced there.
         let _ = file;
         std::fs::symlink_metadata(path).map(|meta| meta.is_file())
     }
@@ -100,8 +130,11 @@ mod tests {
         let lock = open_lock(&path).expect("open");
         assert!(is_at(&lock, &path).expect("look"));
         std::fs::rename(&path, dir.path().join("m")).expect("rename");
-        let _other = open_lock(&path).expect("open");
-        assert!(!is_at(&lock, &path).expect("look"));
+        assert!(!is_at(&lock, &path).expect("look"), "it is gone");
+        let other = open_lock(&path).expect("open");
+        assert!(!is_at(&lock, &path).expect("look"), "it is another's");
         assert!(open_lock(dir.path()).is_err());
+        remove_lock(other, &path).expect("delete");
+        assert!(!path.exists());
     }
 }

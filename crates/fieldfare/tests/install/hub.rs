@@ -13,7 +13,7 @@ use fieldfare::install::hub::Remote;
 use fieldfare::install::retry::Patience;
 use fieldfare::install::{FetchOptions, Installed, Progress, Proof, Stage, discard, install_remote, preview};
 use fieldfare::{Error, Result};
-use fieldfare_testing::fake_hub::{Asked, COMMIT, Content, FakeHub, Fault, REPO, Served};
+use fieldfare_testing::fake_hub::{Asked, COMMIT, FakeHub, Fault, REPO, Served, files_of};
 
 use crate::support::{Checkpoint, contents, go_on, install, listing};
 
@@ -40,20 +40,14 @@ fn checkpoint(dir: &Path, media: bool) {
     tiny.write(dir, &shards);
 }
 
-fn served(dir: &Path) -> BTreeMap<String, Served> {
-    fs::read_dir(dir)
-        .expect("list")
-        .map(|entry| {
-            let name = entry.expect("entry").file_name().into_string().expect("text");
-            let bytes = fs::read(dir.join(&name)).expect("read");
-            let large = name.ends_with(".safetensors") || name == "tokenizer.json";
-            let sha256 = large.then(|| hash::hex(&hash::sha256(&bytes)));
-            (name, Served { content: Content::Bytes(bytes), sha256 })
-        })
-        .collect()
+pub(crate) fn served(dir: &Path) -> BTreeMap<String, Served> {
+    files_of(dir, |name, bytes| {
+        let large = name.ends_with(".safetensors") || name == "tokenizer.json";
+        large.then(|| hash::hex(&hash::sha256(bytes)))
+    })
 }
 
-fn options(hub: &FakeHub, output: &Path) -> FetchOptions {
+pub(crate) fn options(hub: &FakeHub, output: &Path) -> FetchOptions {
     let remote = Remote::Hub { endpoint: hub.endpoint(), repo: REPO.into(), revision: "main".into() };
     FetchOptions {
         allow_unpinned: true,
@@ -68,18 +62,18 @@ fn options(hub: &FakeHub, output: &Path) -> FetchOptions {
     }
 }
 
-fn run(options: &FetchOptions) -> Result<Installed> {
+pub(crate) fn run(options: &FetchOptions) -> Result<Installed> {
     install_remote(options, &mut go_on)
 }
 
-struct Place {
+pub(crate) struct Place {
     _root: tempfile::TempDir,
-    source: PathBuf,
-    out: PathBuf,
-    wanted: BTreeMap<String, Vec<u8>>,
+    pub(crate) source: PathBuf,
+    pub(crate) out: PathBuf,
+    pub(crate) wanted: BTreeMap<String, Vec<u8>>,
 }
 
-fn place(layout: Layout, media: bool) -> Place {
+pub(crate) fn place(layout: Layout, media: bool) -> Place {
     let root = tempfile::tempdir().expect("temporary directory");
     let source = root.path().join("source");
     checkpoint(&source, media);
@@ -331,108 +325,6 @@ fn seeded_mixtures() {
     assert!(good > 0);
 }
 
-/// Stopped after any number of progress calls, a run is continued without fetching again what is safe.
-#[test]
-fn stopped_and_continued() {
-    let place = place(Layout::Tiled, false);
-    let hub = Arc::new(FakeHub::start(served(&place.source), |_, _| Fault::None));
-    let options = options(&hub, &place.out);
-    let mut stopped = 0;
-    for after in 0..40 {
-        let mut calls = 0;
-        let done = install_remote(&options, &mut |progress: Progress| {
-            calls += usize::from(progress.stage == Stage::Fetching);
-            if calls > after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        match done {
-            Ok(_) => break,
-            Err(Error::Cancelled) => stopped += 1,
-            Err(error) => panic!("{error}"),
-        }
-        assert!(!place.out.exists());
-    }
-    if !place.out.exists() {
-        run(&options).expect("continued");
-    }
-    assert!(stopped > 3, "{stopped}");
-    assert!(contents(&place.out) == place.wanted);
-}
-
-#[test]
-fn journals_of_others_and_damaged_ones_are_refused_with_the_remedy() {
-    let place = place(Layout::Tiled, false);
-    let hub = FakeHub::start(served(&place.source), |_, _| Fault::None);
-    let tiled = options(&hub, &place.out);
-    let stop = |options: &FetchOptions| {
-        let mut calls = 0;
-        install_remote(options, &mut |progress: Progress| {
-            calls += usize::from(progress.stage == Stage::Fetching);
-            if calls > 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-    };
-    assert!(matches!(stop(&tiled), Err(Error::Cancelled)));
-    let v1 = FetchOptions { layout: Layout::V1, ..tiled.clone() };
-    let error = run(&v1).expect_err("another layout");
-    assert!(matches!(error, Error::Journal { .. }) && error.hint().is_some_and(|h| h.contains("--discard")));
-    // An install from a directory does not throw the download away in passing.
-    let error = install(&place.source, &place.out, Layout::Tiled).expect_err("a download is unfinished");
-    assert!(error.to_string().contains("--discard"), "{error}");
-    let journal = place
-        .out
-        .with_file_name(format!("{}.install.journal", place.out.file_name().expect("name").display()));
-    let mut bytes = fs::read(&journal).expect("journal");
-    bytes[3] ^= 1; // of the first word; another nonce would be another download's
-    fs::write(&journal, &bytes).expect("write");
-    assert!(matches!(run(&tiled), Err(Error::Journal { .. })));
-    assert!(discard(&place.out).expect("discard"));
-    assert!(!discard(&place.out).expect("discard"), "nothing is left");
-    assert_eq!(listing(place.out.parent().expect("parent")).len(), 2);
-    run(&v1).expect("anew");
-}
-
-/// With one unit in memory at a time, a stop costs at most that unit (here at most a file) and what is always asked.
-#[test]
-fn what_is_safe_is_not_fetched_again() {
-    let place = place(Layout::Tiled, false);
-    let hub = FakeHub::start(served(&place.source), |_, _| Fault::None);
-    let options = FetchOptions { memory: 1, ..options(&hub, &place.out) };
-    preview(&options, &mut go_on).expect("preview");
-    let asking = hub.sent();
-    run(&options).expect("install");
-    let whole = hub.sent() - asking;
-    let largest = place.wanted.values().map(|bytes| bytes.len() as u64).max().expect("files");
-    fs::remove_dir_all(&place.out).expect("delete");
-
-    let before = hub.sent();
-    let mut stops = 0;
-    loop {
-        let (mut start, mut calls) = (0, 0);
-        let done = install_remote(&options, &mut |progress: Progress| {
-            if progress.stage != Stage::Fetching {
-                return ControlFlow::Continue(());
-            }
-            calls += 1;
-            if calls == 2 {
-                // The first says that it begins; by the second it knows what is done already.
-                start = progress.done;
-            }
-            // So much further that a unit must have been completed.
-            let far = calls > 2 && progress.done > start + largest;
-            if far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        match done {
-            Ok(_) => break,
-            Err(Error::Cancelled) => stops += 1,
-            Err(error) => panic!("{error}"),
-        }
-        assert!(stops < 20, "no progress");
-    }
-    assert!(stops > 0);
-    let all = hub.sent() - before;
-    assert!(contents(&place.out) == place.wanted);
-    assert!(all <= whole + stops * (asking + largest), "{all} bytes for {whole} and {stops} stops");
-}
-
 #[test]
 fn a_wrong_byte_leaves_the_old_model_where_it_is() {
     let place = place(Layout::Tiled, false);
@@ -512,34 +404,6 @@ fn places_that_will_not_do() {
     assert!(matches!(at(&other), Err(Error::Refused { .. })));
     assert!(matches!(discard(&other), Err(Error::Refused { .. })));
     assert!(partial.join("precious").is_file());
-}
-
-#[test]
-fn files_that_vanish_or_change_between_runs_are_fetched_again() {
-    let place = place(Layout::Tiled, false);
-    let hub = FakeHub::start(served(&place.source), |_, _| Fault::None);
-    let options = FetchOptions { memory: 1, ..options(&hub, &place.out) };
-    let partial =
-        place.out.with_file_name(format!("{}.partial", place.out.file_name().expect("name").display()));
-    for round in 0..4 {
-        let stopped = install_remote(&options, &mut |progress: Progress| {
-            let far = progress.stage == Stage::Fetching && progress.done * 2 > progress.total;
-            if far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        assert!(matches!(stopped, Err(Error::Cancelled)), "{stopped:?}");
-        match round {
-            0 => fs::remove_file(partial.join("packed_experts/layer_00.bin")).expect("delete"),
-            1 => fs::File::options()
-                .write(true)
-                .open(partial.join("model_weights.bin"))
-                .and_then(|file| file.set_len(5))
-                .expect("cut"),
-            2 => fs::remove_dir_all(partial.join("tokenizer")).expect("delete"),
-            _ => {}
-        }
-    }
-    run(&options).expect("install");
-    assert!(contents(&place.out) == place.wanted);
 }
 
 #[test]

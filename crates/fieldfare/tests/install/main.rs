@@ -4,7 +4,11 @@ mod faults;
 #[cfg(feature = "install")]
 mod hub;
 mod places;
+#[cfg(feature = "install")]
+mod resume;
 mod support;
+#[cfg(feature = "install")]
+mod versions;
 
 use std::fs;
 use std::path::Path;

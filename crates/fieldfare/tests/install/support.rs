@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fieldfare::Result;
 use fieldfare::format::Layout;
 use fieldfare::install::{ConvertOptions, InstallOptions, Installed, Progress, convert, install_local};
+pub(crate) use fieldfare_testing::{contents, names as listing};
 use serde_json::{Map, Value, json};
 
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
@@ -125,32 +126,4 @@ pub(crate) fn install_over(from: &Path, output: &Path) -> Result<Installed> {
 
 pub(crate) fn to(src: &Path, output: &Path, layout: Layout) -> Result<Installed> {
     convert(src, &ConvertOptions { layout, output: output.into(), overwrite: false }, &mut go_on)
-}
-
-/// Every file below `dir` but the receipt, by relative path.
-pub(crate) fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut out = BTreeMap::new();
-    let mut todo = vec![PathBuf::new()];
-    while let Some(folder) = todo.pop() {
-        for entry in fs::read_dir(dir.join(&folder)).expect("list") {
-            let entry = entry.expect("entry");
-            let path = folder.join(entry.file_name());
-            if entry.file_type().expect("type").is_dir() {
-                todo.push(path);
-            } else if path != Path::new("verified-install.json") {
-                let bytes = fs::read(dir.join(&path)).expect("read");
-                out.insert(path.to_str().expect("text").replace('\\', "/"), bytes);
-            }
-        }
-    }
-    out
-}
-
-/// Names in a folder, but for lock files.
-pub(crate) fn listing(dir: &Path) -> Vec<String> {
-    let names =
-        fs::read_dir(dir).expect("list").map(|e| e.expect("entry").file_name().into_string().expect("text"));
-    let mut names: Vec<String> = names.filter(|n| !n.ends_with(".install.lock")).collect();
-    names.sort();
-    names
 }

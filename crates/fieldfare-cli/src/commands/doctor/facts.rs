@@ -3,6 +3,8 @@
 use crate::Outcome;
 use crate::args::DoctorArgs;
 use crate::commands::bench::Machine;
+use crate::failure::Failure;
+use crate::locate;
 use fieldfare::measure::disk::DiskProbe;
 use fieldfare::measure::memory::{MemoryProbe, usual_bytes};
 use fieldfare::measure::traffic::FULL_SIZE_STRIDE;
@@ -95,11 +97,14 @@ pub(super) struct Disk {
 /// Looks at everything.
 ///
 /// # Errors
-/// An instruction set asked for that is not there.
+/// An instruction set, a folder or a model that was asked for and is not there.
 pub(super) fn gather(args: &DoctorArgs) -> Outcome<Facts> {
     let kernels = model::kernels()?;
     let room = memory::room();
-    let place = args.folder.clone().or_else(|| paths::data_dir().map(|data| data.join("models")));
+    let place = match place(args)? {
+        Some(named) => Some(named),
+        None => paths::data_dir().map(|data| data.join("models")),
+    };
     let folder = place.map(|path| folder(path, !args.quick));
     let bandwidth = || {
         let bytes = usual_bytes(room.free(), machine::largest_cache());
@@ -123,6 +128,25 @@ pub(super) fn gather(args: &DoctorArgs) -> Outcome<Facts> {
         bandwidth_bytes_per_second: if args.quick { None } else { bandwidth() },
         folder,
     })
+}
+
+/// The folder that somebody named. It must be there: what is said of it would be of another one.
+fn place(args: &DoctorArgs) -> Outcome<Option<PathBuf>> {
+    if let Some(model) = &args.model {
+        let model = locate::model(Some(model), args.json)?;
+        // Nothing is tried inside a model; what holds it is on the same disk.
+        let whole = model.canonicalize().unwrap_or(model);
+        return Ok(Some(whole.parent().unwrap_or(&whole).to_path_buf()));
+    }
+    let Some(folder) = &args.folder else { return Ok(None) };
+    let wrong = match std::fs::metadata(folder) {
+        Ok(meta) if meta.is_dir() => return Ok(Some(folder.clone())),
+        Ok(_) => "is not a folder".to_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "is not there".to_owned(),
+        Err(error) => format!("cannot be opened: {error}"),
+    };
+    Err(Failure::failed(format!("the folder {} {wrong}", folder.display()))
+        .with_hint("make it, or name one on the disk where the model will go"))
 }
 
 fn folder(path: PathBuf, measure: bool) -> Folder {

@@ -18,7 +18,7 @@ use std::io::IsTerminal;
 /// Examines the machine.
 ///
 /// # Errors
-/// An instruction set asked for that is not there, a closed pipe.
+/// An instruction set, a folder or a model that was asked for and is not there; a closed pipe.
 pub fn run(args: &DoctorArgs) -> Outcome {
     if !args.json && !args.quick && std::io::stderr().is_terminal() {
         statistics("measuring memory and disk, a few seconds");

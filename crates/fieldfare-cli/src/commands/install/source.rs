@@ -46,7 +46,8 @@ impl Source {
                 PathBuf::from(repo.rsplit('/').next().unwrap_or_default())
             }
             Self::Remote(Remote::Base { url }) => {
-                PathBuf::from(url.trim_end_matches('/').rsplit('/').next().unwrap_or_default())
+                let address = url.split(['?', '#']).next().unwrap_or_default();
+                PathBuf::from(address.trim_end_matches('/').rsplit('/').next().unwrap_or_default())
             }
         }
     }

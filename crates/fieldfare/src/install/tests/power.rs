@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
+use super::again::{questions, to_fetch};
 use super::*;
-use crate::install::job::Job;
-use crate::install::journal::Journal;
+use crate::install::target::MARKER;
 use crate::sys::disk::Op;
 use crate::sys::disk::plug::{Plug, plug};
 
@@ -47,7 +47,7 @@ fn inode(path: &Path) -> io::Result<u64> {
     Ok(fs::symlink_metadata(path)?.ino())
 }
 
-fn names(path: &Path) -> io::Result<Names> {
+fn names_in(path: &Path) -> io::Result<Names> {
     fs::read_dir(path)?.map(|e| e.and_then(|e| Ok((e.file_name(), inode(&e.path())?)))).collect()
 }
 
@@ -58,7 +58,7 @@ impl Plug for Power {
         // What is written while it is being flushed may not be flushed with it.
         match op {
             Op::Flush => drop(kept.files_now.insert(key, (inode(path)?, fs::read(path)?))),
-            Op::FlushNames => drop(kept.folders_now.insert(key, (inode(path)?, names(path)?))),
+            Op::FlushNames => drop(kept.folders_now.insert(key, (inode(path)?, names_in(path)?))),
             Op::Write | Op::Reserve => {}
         }
         kept.seen += 1;
@@ -101,7 +101,7 @@ impl Crash<'_> {
     /// `now` is where the folder is at this moment, if it is still anywhere.
     fn folder(&mut self, now: &Path, number: u64, copy: &Path) -> io::Result<()> {
         fs::create_dir(copy)?;
-        let current = names(now).unwrap_or_default();
+        let current = names_in(now).unwrap_or_default();
         let flushed = self.kept.folders.get(&number).cloned().unwrap_or_default();
         let mut taken = HashSet::new();
         let all: BTreeSet<&OsString> = current.keys().chain(flushed.keys()).collect();
@@ -168,20 +168,6 @@ impl Crash<'_> {
     }
 }
 
-/// Bytes that an install at this place may still fetch: the questions, and what its journal does not vouch for.
-pub(super) fn to_fetch(options: &FetchOptions) -> u64 {
-    let job = Job::open(options, &mut go_on).expect("job");
-    let mut journal = options.output.clone().into_os_string();
-    journal.push(".install.journal");
-    let state = Journal::open(Path::new(&journal)).expect("a good journal");
-    let done = state.map(|(_, state)| state.done).unwrap_or_default();
-    let dir = fieldfare_testing::tiny_checkpoint();
-    let size = |name: &str| fs::metadata(dir.join(name)).expect("fixture").len();
-    let header = job.prover.source.shards().iter().map(|s| 8 + s.header.json.len() as u64).sum::<u64>();
-    let asked = size("config.json") + size("model.safetensors.index.json") + header;
-    asked + job.plan.traffic(&done).1
-}
-
 /// Installs again and again and loses power at eight moments each time; `then` gets the places as they are found after that,
 /// until there were `all` of them. Returns how many moments an install has.
 fn lose_power(hub: &FakeHub, base: &Path, all: usize, lies: bool, then: &mut dyn FnMut(&Path)) -> usize {
@@ -225,30 +211,27 @@ fn power_loss_at_any_moment() {
     let base = root.path().canonicalize().expect("a path");
     let (wanted, hub) = (wanted(&base), hub());
     let whole = to_fetch(&options(&hub, &base.join("none")));
-    let (mut cuts, mut done, mut saved, mut promoting) = (0, 0, 0, 0);
+    let (mut cuts, mut done, mut saved) = (0, 0, 0);
     let all = rounds("FIELDFARE_INSTALL_CUTS", 40);
     let events = lose_power(&hub, &base, all, false, &mut |copy| {
         let (output, at) = (copy.join("m.gturbo"), copy.display());
         cuts += 1;
-        if output.is_dir() {
-            // It had its name already, so all of it must be there.
+        if output.is_dir() && !output.join(MARKER).exists() {
+            // All was done, so all of it must be there.
             done += 1;
         } else {
             let options = options(&hub, &output);
-            let (expected, before) = (to_fetch(&options), hub.sent());
-            let promoted = promoted(copy);
+            // If it has its name, nothing but the questions is sent.
+            let named = output.is_dir();
+            let (expected, before) = (if named { questions() } else { to_fetch(&options) }, hub.sent());
             run(&options).unwrap_or_else(|e| panic!("{at}: {e}"));
             let sent = hub.sent() - before;
-            // Between the loss of its mark and its name a directory is not recognised, and all is fetched again.
-            assert!(sent <= expected || promoted, "{at}: {sent} bytes, not {expected}");
-            saved += usize::from(sent <= expected && expected < whole);
-            promoting += usize::from(sent > expected);
+            assert!(sent <= expected, "{at}: {sent} bytes, not {expected}");
+            saved += usize::from(expected < whole);
         }
         assert!(contents(&output) == wanted, "{at}");
     });
-    println!(
-        "{cuts} power losses among {events} moments: {saved} continued, {promoting} began anew, {done} had ended"
-    );
+    println!("{cuts} power losses among {events} moments: {saved} continued, {done} had ended");
     assert!(saved > 5 && events > 500);
 }
 
@@ -279,9 +262,4 @@ fn a_disk_that_lies_about_flushes_is_found_out() {
     });
     println!("{wrong} found out, {right} without harm");
     assert!(wrong > 3, "{wrong}");
-}
-
-/// True if the lock file says that the directory was about to get its name.
-fn promoted(copy: &Path) -> bool {
-    fs::read_to_string(copy.join("m.gturbo.install.lock")).is_ok_and(|text| text.contains("promoting"))
 }
