@@ -81,6 +81,7 @@ pub(super) fn models_found(state: &mut State, found: Vec<Model>) -> Vec<Effect> 
     if state.models.load_next && newest.is_some() && state.busy_job().is_none() {
         state.models.load_next = false;
         state.page = Page::Chat;
+        state.composer.focus = true;
         if let Some(model) = newest {
             effects.extend(load(state, model));
         }

@@ -162,7 +162,7 @@ fn plots(ui: &mut Ui, state: &State) {
             .collect()
     };
     let budget = last.budget_bytes as f64 / 1e9;
-    let tall = |value: f64| value.max(0.001);
+    let tall = |value: f64, unit: &str| value.max(if unit == "GB" { 0.05 } else { 1.0 });
     let width = ui.available_width();
     let rate = points(|sample| sample.tokens_per_second);
     let read = points(|sample| sample.read_bytes_per_second / 1e6);
@@ -188,7 +188,7 @@ fn plots(ui: &mut Ui, state: &State) {
             .include_x(-SPAN)
             .include_x(0.0)
             .include_y(0.0)
-            .include_y(tall(top * 1.1));
+            .include_y(tall(top * 1.1, unit));
         let response = plot.show(ui, |plot| {
             plot.line(Line::new(name, PlotPoints::from(points)).color(color).width(1.5));
             if let Some(line) = line {

@@ -105,7 +105,7 @@ fn streaming_at_the_end_of_a_long_answer_is_smooth() {
     );
     let (drawn, all) = rig.harness.state().cache.chat.drawn;
     assert!(drawn < 60 && all > 5_000, "{drawn} of {all} rows drawn");
-    rig.must_see("More of it");
+    rig.must_see("Answering");
     assert!(streaming.0 <= FRAME && streaming.1 <= 2.0 * FRAME, "{streaming:?}");
     rig.fake.finish(Progress::Done);
     rig.run();
