@@ -23,6 +23,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         enable_thinking: bytes.len() & 1 != 0,
         preserve_thinking: bytes.len() & 2 != 0,
         add_generation_prompt: bytes.len() & 4 == 0,
+        continue_final: false,
     };
     // Not prepared: arguments that are text are refused, nothing else.
     let _ = chat::render_text(&messages, &[], &options);

@@ -8,6 +8,7 @@ mod values;
 pub use bench::{BenchArgs, DoctorArgs, GroupArg, RoutingArg};
 pub use model::{ModelArgs, PlaceArgs, SourceArgs};
 pub use serve::ServeArgs;
+pub use values::Parallel;
 use values::{integer, memory, number, seed};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

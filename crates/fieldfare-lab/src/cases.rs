@@ -184,7 +184,7 @@ fn parse_case(tokenizer: &Tokenizer, case: &Value) -> Result<Differences> {
     let mut sink = |event: OutputEvent<'_>| match event {
         OutputEvent::Content(text) => content.push_str(text),
         OutputEvent::Reasoning(text) => reasoning.push_str(text),
-        OutputEvent::ToolCall(_) => {}
+        OutputEvent::ToolCall(_) | OutputEvent::CallOpened(_) | OutputEvent::CallArguments(_) => {}
     };
     let mut parser = OutputParser::new(tokenizer, tools, in_reasoning);
     for id in output_ids(tokenizer, case)? {

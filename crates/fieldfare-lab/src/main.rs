@@ -12,6 +12,7 @@ mod load;
 mod routing;
 mod synth;
 mod talks;
+mod together;
 mod tokenizer;
 mod trace;
 
@@ -44,6 +45,8 @@ enum Command {
     Hub(hub::HubOptions),
     /// Hold several conversations in turns and say what each turn read again.
     Talks(talks::Options),
+    /// Answer several texts one after the other and side by side, and say how fast each way is.
+    Together(together::Options),
     /// Be many clients of a running server, half of which vanish.
     Load(load::Options),
     /// Measure what grammars cost over a tokenizer.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::PlainCopy(options) => hub::copy(&options).map(|()| true),
         Command::Hub(options) => hub::serve(&options).map(|()| true),
         Command::Talks(options) => talks::run(&options).map(|()| true),
+        Command::Together(options) => together::run(&options),
         Command::Load(options) => load::run(&options),
         Command::Grammar(options) => grammar::run(&options).map(|()| true),
         Command::Tokenizer(options) => tokenizer::run(&options),

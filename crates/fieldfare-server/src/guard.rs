@@ -16,7 +16,7 @@ pub(crate) const MAX_HEADER_BYTES: usize = 32 << 10;
 pub(crate) const MAX_HEADERS: usize = 100;
 
 /// Headers that a page may send; those that end in `*` by their beginning.
-const ASKABLE: [&str; 11] = [
+const ASKABLE: [&str; 12] = [
     "authorization",
     "content-type",
     "accept",
@@ -28,6 +28,7 @@ const ASKABLE: [&str; 11] = [
     "openai-*",
     "x-stainless-*",
     "x-request-id",
+    "x-session-*",
 ];
 
 /// The rules.
@@ -285,7 +286,10 @@ mod tests {
         let headers = |origin: &str| {
             request(&[
                 ("origin", origin),
-                ("access-control-request-headers", "Content-Type, X-Stainless-OS,x-evil , authorization"),
+                (
+                    "access-control-request-headers",
+                    "Content-Type, X-Stainless-OS,x-evil , authorization, x-session-affinity",
+                ),
             ])
             .headers()
             .clone()
@@ -300,7 +304,7 @@ mod tests {
         assert_eq!(find(header::ACCESS_CONTROL_ALLOW_ORIGIN).as_deref(), Some("https://page.example"));
         assert_eq!(
             find(header::ACCESS_CONTROL_ALLOW_HEADERS).as_deref(),
-            Some("Content-Type, X-Stainless-OS, authorization")
+            Some("Content-Type, X-Stainless-OS, authorization, x-session-affinity")
         );
         assert!(find(header::ACCESS_CONTROL_ALLOW_CREDENTIALS).is_none());
         assert_eq!(guard.preflight(&headers("https://other.example")).unwrap_err().status, 403);

@@ -22,10 +22,31 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+/// What is there before the model is: it turns strangers away, and tells others to wait.
+pub(crate) struct Front {
+    /// Who may come in.
+    pub(crate) guard: Guard,
+    /// Counters and log.
+    pub(crate) metrics: Arc<Metrics>,
+    /// Everything else, once the model is open.
+    pub(crate) app: OnceLock<Arc<App>>,
+}
+
+impl Front {
+    fn app(&self) -> Result<&Arc<App>, Box<ApiError>> {
+        self.app.get().ok_or_else(|| Box::new(ApiError::loading()))
+    }
+
+    /// How many run and how many wait.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        self.app.get().map_or((0, 0), |app| app.door.load())
+    }
+}
 
 /// What all requests share.
 pub(crate) struct App {
@@ -37,14 +58,18 @@ pub(crate) struct App {
     pub(crate) grammars: Grammars,
     /// What requests are checked against.
     pub(crate) served: Served,
-    /// Who may come in.
-    pub(crate) guard: Guard,
     /// How much of bodies may be in memory.
     pub(crate) room: Room,
     /// Counters and log.
     pub(crate) metrics: Arc<Metrics>,
     /// When the model was made, in seconds since 1970.
     pub(crate) created: u64,
+    /// Tokens of context that it was made for.
+    pub(crate) trained_context: Option<u64>,
+    /// Bytes of its files.
+    pub(crate) size: u64,
+    /// Names weights and program.
+    pub(crate) fingerprint: String,
     /// Which experts are in memory.
     pub(crate) board: Option<Arc<Board>>,
     /// Pause after which a stream gives a sign of life.
@@ -144,14 +169,14 @@ fn unescaped(text: &str) -> String {
 type Outcome = Result<Response<Reply>, Box<ApiError>>;
 
 /// Answers a request, whatever it is.
-pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Response<Reply> {
+pub(crate) async fn handle(front: Arc<Front>, request: Request<Incoming>) -> Response<Reply> {
     let preflight = Guard::is_preflight(request.method(), request.headers());
     let route = Route::of(request.uri().path());
     let label = if preflight { "preflight" } else { route.as_ref().map_or("other", Route::label) };
-    let cors = app.guard.cors(request.headers());
+    let cors = front.guard.cors(request.headers());
     let name = request_name(&request);
     let outcome =
-        if preflight { answer_preflight(&app, &request) } else { answer(&app, route, request).await };
+        if preflight { answer_preflight(&front, &request) } else { answer(&front, route, request).await };
     let mut response = outcome.unwrap_or_else(|error| refusal(&error));
     let headers = response.headers_mut();
     if !preflight {
@@ -165,7 +190,7 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
     if let Ok(name) = HeaderValue::from_str(&name) {
         headers.insert(HeaderName::from_static("x-request-id"), name);
     }
-    app.metrics.request(label, response.status().as_u16());
+    front.metrics.request(label, response.status().as_u16());
     response
 }
 
@@ -179,29 +204,35 @@ fn request_name(request: &Request<Incoming>) -> String {
     given.filter(harmless).map_or_else(|| crate::wire::id::answer("req_"), str::to_owned)
 }
 
-fn answer_preflight(app: &App, request: &Request<Incoming>) -> Outcome {
-    let headers = app.guard.preflight(request.headers())?;
+fn answer_preflight(front: &Front, request: &Request<Incoming>) -> Outcome {
+    let headers = front.guard.preflight(request.headers())?;
     let mut response = Response::new(Reply::Whole(None));
     *response.status_mut() = StatusCode::NO_CONTENT;
     response.headers_mut().extend(headers);
     Ok(response)
 }
 
-async fn answer(app: &Arc<App>, route: Option<Route>, request: Request<Incoming>) -> Outcome {
-    app.guard.check(&request)?;
+async fn answer(front: &Front, route: Option<Route>, request: Request<Incoming>) -> Outcome {
+    front.guard.check(&request)?;
     // The page holds nothing that is secret, and asks for the key itself.
     let page = route == Some(Route::Root) && page::wanted(request.headers());
     if route != Some(Route::Health) && !page {
-        app.guard.authorize(request.headers())?;
+        front.guard.authorize(request.headers())?;
     }
     let Some(route) = route else { return Err(Box::new(ApiError::not_found(request.uri().path()))) };
     if !route.takes(request.method()) {
         return Err(Box::new(ApiError::method(route.methods())));
     }
+    if page {
+        return Ok(page::answer());
+    }
+    serve(front.app()?, route, request).await
+}
+
+async fn serve(app: &Arc<App>, route: Route, request: Request<Incoming>) -> Outcome {
     let (parts, body) = request.into_parts();
     match route {
-        Route::Root if page => Ok(page::answer()),
-        Route::Stats => Ok(json_reply(&stats(app))),
+        Route::Stats => Ok(json_reply(&stats(app, parts.uri.query() == Some("counts")))),
         Route::Root => Ok(json_reply(&json!({
             "name": "fieldfare",
             "version": env!("CARGO_PKG_VERSION"),
@@ -234,8 +265,8 @@ async fn answer(app: &Arc<App>, route: Option<Route>, request: Request<Incoming>
     }
 }
 
-/// Figures of this moment, for the page and for whoever watches.
-fn stats(app: &App) -> Value {
+/// Figures of this moment, for the page and for whoever watches; with `counts` what each expert went through so far.
+fn stats(app: &App, counts: bool) -> Value {
     let (running, waiting) = app.door.load();
     let mut stats = app.metrics.live();
     stats["model"] = app.served.id.clone().into();
@@ -249,7 +280,18 @@ fn stats(app: &App) -> Value {
             (0..board.experts().div_ceil(4)).filter_map(|at| char::from_digit(digit(at), 16)).collect()
         };
         let layers: Vec<String> = (0..board.layers()).map(row).collect();
+        // The door's readings are of the last answer; these of the last layer.
+        let now = board.counts();
+        stats["experts"] = json!({ "hits": now.hits, "misses": now.misses, "bytes_read": now.bytes_read });
         stats["experts"]["map"] = json!({ "experts": board.experts(), "layers": layers });
+        if counts {
+            let all = |count: &dyn Fn(usize, usize) -> u32| -> Vec<Vec<u32>> {
+                let row = |layer| (0..board.experts()).map(|expert| count(layer, expert)).collect();
+                (0..board.layers()).map(row).collect()
+            };
+            stats["experts"]["map"]["uses"] = json!(all(&|layer, expert| board.uses(layer, expert)));
+            stats["experts"]["map"]["reads"] = json!(all(&|layer, expert| board.reads(layer, expert)));
+        }
     }
     stats
 }
@@ -262,7 +304,12 @@ fn model_entry(app: &App, name: &str) -> Value {
         "owned_by": "fieldfare",
         "max_model_len": app.served.context,
         "context_length": app.served.context,
-        "meta": { "n_ctx": app.served.context, "n_vocab": app.served.vocabulary },
+        "meta": {
+            "n_ctx": app.served.context,
+            "n_ctx_train": app.trained_context,
+            "n_vocab": app.served.vocabulary,
+            "size": app.size,
+        },
     })
 }
 
@@ -315,7 +362,7 @@ async fn chat_completion(app: &Arc<App>, place: Place, body: Held) -> Outcome {
 
 fn head(app: &App, shape: Shape, include_usage: bool) -> Head {
     let head = Head::new(shape, &app.served.id, include_usage, app.tokenizer.clone());
-    Head { both_reasoning: app.both_reasoning, ..head }
+    Head { both_reasoning: app.both_reasoning, fingerprint: app.fingerprint.clone(), ..head }
 }
 
 /// The same work several times: with a seed each has its own, the first the one that was asked for.
@@ -363,6 +410,7 @@ fn chat_work(app: &App, request: ChatRequest) -> Result<Work, ApiError> {
         stop: request.stop,
         mode: OutputMode::Chat { starts_in_reasoning: starts_inside, tools: request.tools.names() },
         logprobs: request.logprobs,
+        told_calls: plan.as_ref().map(|plan| plan.told_calls().to_vec()).unwrap_or_default(),
         plan: plan.map(|plan| Arc::new(plan) as Arc<dyn Plan>),
         // Where there are no tools a call could only be an error.
         suppress: request.tools.declared.is_empty().then(|| {
@@ -424,6 +472,7 @@ async fn completion(app: &Arc<App>, place: Place, body: Held) -> Outcome {
         let request = CompletionRequest::parse(&fields::object(bytes)?, &app.served)?;
         let mut head = head(app, Shape::Text, request.include_usage);
         head.each = request.count;
+        head.echo_scored = request.echo && request.logprobs.is_some();
         let mut works = VecDeque::new();
         for (i, given) in request.prompts.iter().enumerate() {
             let prompt = request.ids(given, &app.tokenizer);
@@ -482,11 +531,7 @@ async fn respond(app: &Arc<App>, place: Place, asked: Asked) -> Outcome {
 
 /// The prompt that a chat request comes to, as text; its ids if `tokens` asks.
 fn apply_template(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
-    let mut map = fields::object(bytes)?;
-    if fields::get(&map, "model").is_none() {
-        map.insert("model".to_owned(), "default".into());
-    }
-    let request = ChatRequest::parse(&map, &app.served)?;
+    let (request, map) = chat_of(app, fields::object(bytes)?)?;
     let declared = &request.tools.declared;
     let refused = |error| render_refusal(app, error);
     let text = chat::render_text(&request.messages, declared, &request.render).map_err(refused)?;
@@ -499,10 +544,30 @@ fn apply_template(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
     Ok(reply)
 }
 
+/// The ids that a conversation comes to, counted as vLLM counts them.
+fn tokenize_chat(app: &App, map: Map<String, Value>) -> Result<Value, ApiError> {
+    let (request, _) = chat_of(app, map)?;
+    let prompt = chat::render(&request.messages, &request.tools.declared, &request.render, &app.tokenizer)
+        .map_err(|error| render_refusal(app, error))?;
+    let (count, context) = (prompt.ids.len(), app.served.context);
+    Ok(json!({ "count": count, "max_model_len": context, "tokens": prompt.ids }))
+}
+
+/// A chat body, in which the model need not be named.
+fn chat_of(app: &App, mut map: Map<String, Value>) -> Result<(ChatRequest, Map<String, Value>), ApiError> {
+    if fields::get(&map, "model").is_none() {
+        map.insert("model".to_owned(), "default".into());
+    }
+    Ok((ChatRequest::parse(&map, &app.served)?, map))
+}
+
 fn tokenize(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
     let map = fields::object(bytes)?;
     let special = fields::boolean(&map, "parse_special")?.unwrap_or(true);
     let mut ids = Vec::new();
+    if fields::get(&map, "messages").is_some() {
+        return tokenize_chat(app, map);
+    }
     let (text, counted) = match (fields::text(&map, "content")?, fields::text(&map, "prompt")?) {
         (Some(text), _) => (text, false),
         (None, Some(text)) => (text, true),

@@ -1,7 +1,7 @@
 //! A local server that speaks the OpenAI API: `fieldfare serve` as a library.
 //!
-//! [`bind`] takes the port before the model is opened, so that a taken one is told at once; [`Bound::serve`] then runs
-//! until it is told to stop. The asynchronous runtime lives in this crate and nowhere else.
+//! [`bind`] takes the port before the model is opened, so that a taken one is told at once; [`Bound::listen`] says "in a
+//! moment" to whoever comes meanwhile, and [`Serving::run`] then answers until it is told to stop. The asynchronous runtime lives in this crate and nowhere else.
 //!
 //! ```text
 //! wire      JSON in, checked requests out; answers in, JSON out (pure)
@@ -29,7 +29,7 @@ mod stream;
 mod tls;
 pub mod wire;
 
-pub use door::{Model, Readings};
+pub use door::{Model, Readings, Running};
 pub use metrics::Log;
-pub use serve::{Bound, Facts, Options, StartError, Stop, bind};
+pub use serve::{Bound, Facts, Listening, Options, Serving, StartError, Stop, bind};
 pub use tls::TlsFiles;

@@ -1,6 +1,7 @@
 //! Counters of the server, as Prometheus reads them. Label sets are small and closed; no text of anybody's is in them.
 
 use crate::door::{Outcome, Readings};
+use fieldfare::chat::{CallErrorKind, Recovery};
 use fieldfare::engine::{Finish, Generation, Reuse};
 use fieldfare::sys::memory;
 use std::fmt::Write as _;
@@ -101,8 +102,10 @@ pub(crate) struct Metrics {
     /// From one token of an answer to the next, its mean.
     each_token: Histogram,
     calls: Counter,
-    recovered_calls: Counter,
-    failed_calls: Counter,
+    /// By what had to be put right.
+    recovered_calls: [Counter; Recovery::ALL.len()],
+    /// By what was wrong.
+    failed_calls: [Counter; CallErrorKind::ALL.len()],
     prefill_micros: Counter,
     decode_micros: Counter,
     readings: Mutex<Readings>,
@@ -131,8 +134,8 @@ impl Metrics {
             reasoning_tokens: Counter::default(),
             each_token: Histogram::default(),
             calls: Counter::default(),
-            recovered_calls: Counter::default(),
-            failed_calls: Counter::default(),
+            recovered_calls: Default::default(),
+            failed_calls: Default::default(),
             prefill_micros: Counter::default(),
             decode_micros: Counter::default(),
             readings: Mutex::default(),
@@ -154,6 +157,7 @@ impl Metrics {
         serde_json::json!({
             "tokens": self.live_tokens.get(),
             "prefill": { "done": done, "total": total },
+            "sharing": readings.sharing,
             "memory": { "resident": process.rss, "peak": process.peak_rss },
             "experts": { "hits": readings.hits, "misses": readings.misses, "bytes_read": readings.bytes_read },
         })
@@ -189,9 +193,14 @@ impl Metrics {
             self.each_token.observe(generation.timings.decode_seconds / after_first as f64);
         }
         self.calls.add(generation.tool_calls.len() as u64);
-        let recovered = generation.tool_calls.iter().filter(|call| !call.recovered.is_empty()).count();
-        self.recovered_calls.add(recovered as u64);
-        self.failed_calls.add(u64::from(generation.call_error.is_some()));
+        for kind in generation.tool_calls.iter().flat_map(|call| &call.recovered) {
+            let counts = self.recovered_calls.iter().zip(Recovery::ALL);
+            counts.filter(|(_, other)| other == kind).for_each(|(count, _)| count.add(1));
+        }
+        if let Some(error) = &generation.call_error {
+            let counts = self.failed_calls.iter().zip(CallErrorKind::ALL);
+            counts.filter(|(_, kind)| *kind == error.kind).for_each(|(count, _)| count.add(1));
+        }
         self.prefill_micros.add(micros(generation.timings.prefill_seconds));
         self.decode_micros.add(micros(generation.timings.decode_seconds));
         self.log(&summary(generation, since));
@@ -237,8 +246,6 @@ impl Metrics {
             ("prefill_seconds_total", "Time in prompts.", seconds(&self.prefill_micros)),
             ("decode_seconds_total", "Time in answers.", seconds(&self.decode_micros)),
             ("tool_calls_total", "Tool calls read.", self.calls.get() as f64),
-            ("tool_calls_recovered_total", "Of these, put right.", self.recovered_calls.get() as f64),
-            ("tool_calls_failed_total", "Tool calls that could not be read.", self.failed_calls.get() as f64),
             ("tools_opened_total", "Tools declared without their schema.", self.opened_tools.get() as f64),
             ("expert_hits_total", "Experts found in a slot.", readings.hits as f64),
             ("expert_misses_total", "Experts that were read.", readings.misses as f64),
@@ -248,6 +255,18 @@ impl Metrics {
         for (name, help, value) in counts {
             one(&mut out, name, "counter", help, &format!(" {value}"));
         }
+        kinds(
+            &mut out,
+            "tool_calls_recovered_total",
+            "What was put right in tool calls.",
+            self.recovered_calls.iter().zip(Recovery::ALL.map(Recovery::name)),
+        );
+        kinds(
+            &mut out,
+            "tool_calls_failed_total",
+            "Tool calls that could not be read.",
+            self.failed_calls.iter().zip(CallErrorKind::ALL.map(CallErrorKind::name)),
+        );
         let _ = write!(
             out,
             "# HELP fieldfare_prompts_total Prompts by what of them was kept, or why not more.\n# TYPE fieldfare_prompts_total counter\n"
@@ -269,9 +288,23 @@ impl Metrics {
             ("conversation_file_bytes", "Bytes of these files.", kept.disk_bytes as f64),
             ("kv_cache_bytes", "Bytes of keys and values of all conversations.", readings.kv_bytes as f64),
             ("expert_slots", "Slots of all layers for experts.", readings.slots as f64),
+            ("parallel_most", "Texts that may share a step.", readings.sharing.most as f64),
+            ("parallel_now", "Texts that may do so now.", readings.sharing.now as f64),
         ];
         for (name, help, value) in gauges {
             gauge(&mut out, name, help, value);
+        }
+        let sharing = readings.sharing;
+        let trials = format!(" {}", sharing.trials);
+        one(&mut out, "parallel_trials_total", "counter", "Times that sharing steps was measured.", &trials);
+        let _ = write!(
+            out,
+            "# HELP fieldfare_parallel_tokens_per_second Steps of several texts and of one, as last measured.\n# TYPE fieldfare_parallel_tokens_per_second gauge\n"
+        );
+        for (texts, rate) in [("several", sharing.together), ("one", sharing.alone)] {
+            if let Some(rate) = rate {
+                let _ = writeln!(out, "fieldfare_parallel_tokens_per_second{{texts=\"{texts}\"}} {rate:.3}");
+            }
         }
         if let Some(resident) = memory::process().rss {
             gauge(&mut out, "resident_memory_bytes", "Memory of the process.", resident as f64);
@@ -297,6 +330,19 @@ fn one(out: &mut String, name: &str, kind: &str, help: &str, rest: &str) {
         out,
         "# HELP fieldfare_{name} {help}\n# TYPE fieldfare_{name} {kind}\nfieldfare_{name}{rest}\n"
     );
+}
+
+/// A counter by kind.
+fn kinds<'a>(
+    out: &mut String,
+    name: &str,
+    help: &str,
+    counts: impl Iterator<Item = (&'a Counter, &'static str)>,
+) {
+    let _ = write!(out, "# HELP fieldfare_{name} {help}\n# TYPE fieldfare_{name} counter\n");
+    for (count, kind) in counts {
+        let _ = writeln!(out, "fieldfare_{name}{{kind=\"{kind}\"}} {}", count.get());
+    }
 }
 
 fn gauge(out: &mut String, name: &str, help: &str, value: f64) {
@@ -336,6 +382,9 @@ mod tests {
         assert!(page.contains("fieldfare_queue_wait_seconds_count 3\n"), "{page}");
         assert!(page.contains("fieldfare_requests_total{endpoint=\"other\",status=\"4xx\"} 1\n"), "{page}");
         assert!(page.contains("fieldfare_requests_waiting 2\n"), "{page}");
+        for kind in ["recovered_total{kind=\"single_quotes\"} 0\n", "failed_total{kind=\"oversized\"} 0\n"] {
+            assert!(page.contains(&format!("fieldfare_tool_calls_{kind}")), "{page}");
+        }
         for line in page.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             assert!(name.starts_with("fieldfare_") && value.parse::<f64>().is_ok(), "{line}");

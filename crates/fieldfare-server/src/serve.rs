@@ -3,13 +3,14 @@
 use crate::body::Room;
 use crate::door::{Door, Model};
 use crate::guard::{Guard, MAX_HEADER_BYTES, MAX_HEADERS};
-use crate::handlers::{App, handle};
+use crate::handlers::{App, Front, handle};
 use crate::link::{Link, Times, Tracked};
 use crate::metrics::{Log, Metrics};
 use crate::stream::KEEP_ALIVE;
 use crate::tls::{self, TlsFiles};
 use crate::wire::chat::Served;
 use fieldfare::engine::Engine;
+use fieldfare::format::ModelDir;
 use fieldfare::grammar::Grammars;
 use fieldfare::sample::Sampling;
 use fieldfare::store::Board;
@@ -17,15 +18,19 @@ use fieldfare::tokenizer::Tokenizer;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::Value;
 use std::convert::Infallible;
+use std::future::Future;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream as StdStream};
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -40,6 +45,8 @@ const WRITE_TIME: Duration = Duration::from_secs(30);
 const HEADERS: usize = 4 * MAX_HEADERS;
 /// Most connections.
 const CONNECTIONS: usize = 256;
+/// Largest configuration of a model that is looked at.
+const MAX_CONFIG: u64 = 4 << 20;
 /// How long connections may take to close once all answers are made.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -58,7 +65,9 @@ pub struct Options {
     pub allowed_hosts: Vec<String>,
     /// Further names of the model.
     pub aliases: Vec<String>,
-    /// Requests that may wait while one runs.
+    /// Requests that may run side by side.
+    pub parallel: usize,
+    /// Requests that may wait beside those that run.
     pub queue: usize,
     /// Largest body in bytes.
     pub max_body: usize,
@@ -89,6 +98,7 @@ impl Default for Options {
             cors: Vec::new(),
             allowed_hosts: Vec::new(),
             aliases: Vec::new(),
+            parallel: 1,
             queue: 4,
             max_body: 16 << 20,
             body_pause: Duration::from_secs(60),
@@ -150,6 +160,12 @@ pub struct Facts {
     pub vocabulary: usize,
     /// Tokens of prompt and answer together.
     pub context: usize,
+    /// Tokens of context that the model was made for, where it says so.
+    pub trained_context: Option<u64>,
+    /// Bytes of its files.
+    pub size: u64,
+    /// Names weights and program, for `system_fingerprint`.
+    pub fingerprint: String,
     /// When it was made, in seconds since 1970.
     pub created: u64,
     /// Which of its experts are in memory.
@@ -172,10 +188,26 @@ impl Facts {
             tokenizer: engine.tokenizer()?.clone(),
             vocabulary: engine.vocab_size(),
             context: engine.max_context(),
+            trained_context: trained_context(engine.model_dir()),
+            size: engine.model_dir().manifest().files.values().map(|file| file.size).sum(),
+            fingerprint: fingerprint(&engine.model_dir().manifest_sha256()),
             created: since.map_or(0, |since| since.as_secs()),
             board: Some(engine.board()),
         })
     }
+}
+
+/// `max_position_embeddings` of the model's configuration.
+fn trained_context(dir: &ModelDir) -> Option<u64> {
+    let config: Value = serde_json::from_slice(&dir.read_sidecar("config.json", MAX_CONFIG).ok()??).ok()?;
+    let text = config.get("text_config").unwrap_or(&config);
+    text.get("max_position_embeddings")?.as_u64()
+}
+
+/// The same for the same weights and the same version of this program.
+fn fingerprint(weights: &[u8; 32]) -> String {
+    let weights: String = weights[..5].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("fp_{}_{weights}", env!("CARGO_PKG_VERSION").replace('.', "_"))
 }
 
 /// A port that is taken, before the model is open.
@@ -261,53 +293,145 @@ impl Bound {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Serves until `stop` is asked for, and until what ran then has ended.
+    /// Opens the port: whoever comes is told that the model is being loaded, until [`Listening::open`] has it.
+    ///
+    /// # Errors
+    /// The system gives no threads or no socket.
+    pub fn listen(self, stop: &Stop, log: Log) -> std::io::Result<Listening> {
+        let mut listening = self.prepare(stop, log)?;
+        listening.start();
+        Ok(listening)
+    }
+
+    /// Serves a model that is open until `stop` is asked for, and until what ran then has ended.
     ///
     /// # Errors
     /// The system gives no threads or no socket.
     pub fn serve(self, model: impl Model, facts: Facts, stop: &Stop, log: Log) -> std::io::Result<()> {
+        self.prepare(stop, log)?.open(model, facts)?.run()
+    }
+
+    fn prepare(self, stop: &Stop, log: Log) -> std::io::Result<Listening> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let metrics = Arc::new(Metrics::new(log));
-        let (door, thread) =
-            Door::open(model, self.options.queue, metrics.clone(), runtime.handle().clone())?;
+        let (address, scheme, options) = (self.address, self.scheme(), self.options);
         let guard = Guard {
-            loopback: self.address.ip().is_loopback(),
-            hosts: self.options.allowed_hosts,
-            key: self.options.api_key,
-            origins: self.options.cors,
+            loopback: address.ip().is_loopback(),
+            hosts: options.allowed_hosts.clone(),
+            key: options.api_key.clone(),
+            origins: options.cors.clone(),
         };
+        let front = Arc::new(Front { guard, metrics: Arc::new(Metrics::new(log)), app: OnceLock::new() });
+        let tls = self.tls.map(TlsAcceptor::from);
+        let accept = run(self.listener, tls, front.clone(), stop.0.subscribe(), options.grace);
+        Ok(Listening { runtime, front, accept: Accept::Ready(Box::pin(accept)), address, scheme, options })
+    }
+}
+
+/// Taking connections: not begun, or going on.
+enum Accept {
+    Ready(Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>),
+    Going(JoinHandle<std::io::Result<()>>),
+}
+
+/// A server without its model. Dropped, it closes the port.
+pub struct Listening {
+    runtime: Runtime,
+    front: Arc<Front>,
+    accept: Accept,
+    address: SocketAddr,
+    scheme: &'static str,
+    options: Options,
+}
+
+impl Listening {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &'static str {
+        self.scheme
+    }
+
+    fn start(&mut self) {
+        let going = |accept| match accept {
+            Accept::Ready(future) => Accept::Going(self.runtime.spawn(future)),
+            going @ Accept::Going(_) => going,
+        };
+        let nothing = Accept::Ready(Box::pin(async { Ok(()) }));
+        self.accept = going(std::mem::replace(&mut self.accept, nothing));
+    }
+
+    /// With so many requests side by side, now that the model's memory is known.
+    #[must_use]
+    pub fn side_by_side(mut self, parallel: usize) -> Self {
+        self.options.parallel = parallel;
+        self
+    }
+
+    /// Answers with this model from now on.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn open(mut self, model: impl Model, facts: Facts) -> std::io::Result<Serving> {
+        let (options, metrics) = (self.options.clone(), self.front.metrics.clone());
+        let places = (options.parallel.max(1), options.queue);
+        let (door, thread) = Door::open(model, places, metrics.clone(), self.runtime.handle().clone())?;
         let served = Served {
             id: facts.id,
-            aliases: self.options.aliases,
-            any_name: self.options.any_model,
+            aliases: options.aliases,
+            any_name: options.any_model,
             vocabulary: facts.vocabulary,
             context: facts.context,
-            sampling: self.options.sampling,
-            thinking: self.options.thinking,
+            sampling: options.sampling,
+            thinking: options.thinking,
         };
-        let app = Arc::new(App {
+        let app = App {
             door: door.clone(),
             grammars: Grammars::new(facts.tokenizer.clone()),
             tokenizer: facts.tokenizer,
             served,
-            guard,
-            room: Room::new(self.options.max_body, self.options.body_pause),
+            room: Room::new(options.max_body, options.body_pause),
             metrics,
             created: facts.created,
+            trained_context: facts.trained_context,
+            size: facts.size,
+            fingerprint: facts.fingerprint,
             board: facts.board,
-            keep_alive: self.options.keep_alive,
-            both_reasoning: self.options.both_reasoning,
-        });
-        let result = runtime.block_on(run(
-            self.listener,
-            self.tls.map(TlsAcceptor::from),
-            app,
-            stop.0.subscribe(),
-            self.options.grace,
-        ));
-        door.close();
-        door.abort();
-        let ended = thread.join();
+            keep_alive: options.keep_alive,
+            both_reasoning: options.both_reasoning,
+        };
+        // There was none before.
+        let _ = self.front.app.set(Arc::new(app));
+        self.start();
+        Ok(Serving { listening: self, door, thread })
+    }
+}
+
+/// A server with its model.
+pub struct Serving {
+    listening: Listening,
+    door: Door,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Serving {
+    /// Serves until the stop is asked for, and until what ran then has ended.
+    ///
+    /// # Errors
+    /// The system gives no socket.
+    pub fn run(self) -> std::io::Result<()> {
+        let Listening { runtime, accept, .. } = self.listening;
+        let result = match accept {
+            Accept::Ready(future) => runtime.block_on(future),
+            Accept::Going(task) => {
+                runtime.block_on(task).unwrap_or_else(|error| Err(std::io::Error::other(error)))
+            }
+        };
+        self.door.close();
+        self.door.abort();
+        let ended = self.thread.join();
         runtime.shutdown_timeout(FAREWELL);
         // The thread catches the panics of the model; its own would be a fault of this crate.
         ended.map_err(|_| std::io::Error::other("the engine's thread panicked"))?;
@@ -318,7 +442,7 @@ impl Bound {
 async fn run(
     listener: std::net::TcpListener,
     tls: Option<TlsAcceptor>,
-    app: Arc<App>,
+    front: Arc<Front>,
     mut stop: watch::Receiver<bool>,
     grace: Duration,
 ) -> std::io::Result<()> {
@@ -336,15 +460,15 @@ async fn run(
         };
         match connections.clone().try_acquire_owned() {
             Ok(permit) => {
-                let (app, stop, tls) = (app.clone(), stop.clone(), tls.clone());
+                let (front, stop, tls) = (front.clone(), stop.clone(), tls.clone());
                 tokio::spawn(async move {
                     // Events are small and wanted at once.
                     let _ = stream.set_nodelay(true);
                     match tls {
-                        None => connection(stream, app, stop).await,
+                        None => connection(stream, front, stop).await,
                         Some(tls) => {
                             if let Ok(Ok(stream)) = timeout(HEADER_TIME, tls.accept(stream)).await {
-                                connection(stream, app, stop).await;
+                                connection(stream, front, stop).await;
                             }
                         }
                     }
@@ -356,28 +480,51 @@ async fn run(
         }
     }
     drop(listener);
-    app.door.close();
+    front.metrics.log(&farewell(front.load(), grace));
+    let door = front.app.get().map(|app| &app.door);
+    if let Some(door) = door {
+        door.close();
+    }
     let all = connections.acquire_many(CONNECTIONS as u32);
     let mut all = pin!(all);
     if timeout(grace, &mut all).await.is_err() {
-        app.door.abort();
+        if let Some(door) = door {
+            door.abort();
+        }
         // Whoever still reads slowly, or does not read, has had his time.
         let _ = timeout(FAREWELL, &mut all).await;
     }
     Ok(())
 }
 
+/// What the end waits for, in words.
+fn farewell((running, waiting): (usize, usize), grace: Duration) -> String {
+    let requests = |count: usize| format!("{count} {}", if count == 1 { "request" } else { "requests" });
+    let mut line = match running {
+        0 => "ending".to_owned(),
+        _ => format!(
+            "ending: finishing {}, for {} s at most; Ctrl-C again ends at once",
+            requests(running),
+            grace.as_secs_f64()
+        ),
+    };
+    if waiting > 0 {
+        line.push_str(&format!("; {} in the line sent away", requests(waiting)));
+    }
+    line
+}
+
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    app: Arc<App>,
+    front: Arc<Front>,
     mut stop: watch::Receiver<bool>,
 ) {
     let (link, waiting) = Link::new(stream, Times { head: HEADER_TIME, write: WRITE_TIME });
     let service = service_fn(move |request| {
-        let app = app.clone();
+        let front = front.clone();
         let answering = waiting.over();
         async move {
-            let response = handle(app, request).await;
+            let response = handle(front, request).await;
             Ok::<_, Infallible>(response.map(|reply| Tracked { reply, _answering: answering }))
         }
     });

@@ -5,7 +5,7 @@ use crate::door::{Answer, Outcome, Update, Work};
 use crate::metrics::Metrics;
 use crate::wire::error::ApiError;
 use crate::wire::reply::{Head, call_refusal};
-use fieldfare::engine::TokenScore;
+use fieldfare::engine::{Scores, TokenScore};
 use hyper::body::Bytes;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -29,8 +29,14 @@ pub(crate) struct Events {
     outcomes: Vec<Outcome>,
     /// How likely the tokens of the next text were.
     scores: Option<Vec<TokenScore>>,
+    /// The prompt's own, for all answers to it.
+    prompt: Option<Box<Scores>>,
     ready: VecDeque<Bytes>,
     calls: usize,
+    /// Characters of the present answer that were sent, with what stands before it.
+    shown: usize,
+    /// The present call was begun.
+    in_call: bool,
     quiet: Pin<Box<Sleep>>,
     keep_alive: Duration,
     metrics: Arc<Metrics>,
@@ -46,14 +52,18 @@ impl Events {
         metrics: Arc<Metrics>,
     ) -> Self {
         let ready = head.role().iter().map(frame).collect();
+        let shown = head.before();
         Self {
             head,
             answer: Some(answer),
             rest,
             outcomes: Vec::new(),
             scores: None,
+            prompt: None,
             ready,
             calls: 0,
+            shown,
+            in_call: false,
             quiet: Box::pin(sleep(keep_alive)),
             keep_alive,
             metrics,
@@ -85,11 +95,25 @@ impl Events {
             Some(Update::Scores(scores)) => self.scores.get_or_insert_default().extend(scores),
             Some(Update::Text(text)) => {
                 let scores = self.scores.take();
-                self.ready.push_back(frame(&self.head.text(&text, scores.as_deref())));
+                self.ready.push_back(frame(&self.head.text(&text, scores.as_deref(), self.shown)));
+                self.shown += text.chars().count();
             }
             Some(Update::Reasoning(text)) => self.ready.push_back(frame(&self.head.reasoning(&text))),
+            Some(Update::Prompt(scores)) => {
+                self.ready.push_back(frame(&self.head.prompt(&scores)));
+                self.prompt = Some(scores);
+            }
+            Some(Update::CallOpened(name)) => {
+                self.ready.push_back(frame(&self.head.call_opened(self.calls, &name)));
+                self.in_call = true;
+            }
+            Some(Update::CallArguments(text)) => {
+                self.ready.extend(self.head.call_arguments(self.calls, &text).iter().map(frame));
+            }
             Some(Update::Call(call)) => {
-                self.ready.extend(self.head.call(self.calls, &call).iter().map(frame));
+                if !std::mem::take(&mut self.in_call) {
+                    self.ready.extend(self.head.call(self.calls, &call).iter().map(frame));
+                }
                 self.calls += 1;
             }
             Some(Update::Done(outcome)) => self.end(*outcome),
@@ -109,8 +133,16 @@ impl Events {
             answer.again(work);
             self.head.index += 1;
             self.calls = 0;
+            self.in_call = false;
+            self.shown = self.head.before();
             self.scores = None;
             self.ready.extend(self.head.role().iter().map(frame));
+            // Another answer to the same prompt, whose numbers are known.
+            if self.head.index % self.head.each.max(1) > 0
+                && let Some(scores) = &self.prompt
+            {
+                self.ready.push_back(frame(&self.head.prompt(scores)));
+            }
             return;
         }
         self.ready.extend(self.head.counts(&self.outcomes).iter().map(frame));

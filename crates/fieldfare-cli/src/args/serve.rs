@@ -1,6 +1,6 @@
 //! The options of `fieldfare serve`.
 
-use super::values::{bytes, integer, memory, number};
+use super::values::{Parallel, bytes, integer, memory, number, parallel};
 use super::{ModelArgs, TuningArgs};
 use clap::Args;
 use fieldfare::engine::MemoryBudget;
@@ -20,6 +20,9 @@ pub struct ServeArgs {
     /// the environment variable is the better place
     #[arg(long, value_name = "KEY", env = "FIELDFARE_API_KEY", hide_env_values = true)]
     pub api_key: Option<String>,
+    /// File whose only line is that key
+    #[arg(long, value_name = "FILE", conflicts_with = "api_key")]
+    pub api_key_file: Option<PathBuf>,
     /// Speak TLS with this chain of certificates (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
@@ -28,7 +31,7 @@ pub struct ServeArgs {
     pub tls_key: Option<PathBuf>,
     /// Origin whose web pages may use the server, as https://page.example, or localhost for all of this machine; may be
     /// given several times [default: none]
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", visible_alias = "cors-origin")]
     pub cors: Vec<String>,
     /// Further name that requests may call the server by; may be given several times
     #[arg(long, value_name = "NAME")]
@@ -43,7 +46,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAMES", default_value = "reasoning_content",
         value_parser = ["reasoning_content", "both"])]
     pub reasoning_field: String,
-    /// Requests that may wait while one is answered
+    /// Requests that are answered side by side: 1 to 8, or auto for 4 where memory is plentiful and 1 elsewhere. Where
+    /// they cost each other more than they bring, they go one after the other
+    #[arg(long, value_name = "N", default_value = "auto", allow_negative_numbers = true, value_parser = parallel)]
+    pub parallel: Parallel,
+    /// Requests that may wait beside those that are answered
     #[arg(long, value_name = "N", default_value_t = 4, allow_negative_numbers = true,
         value_parser = integer::<0, 1024>)]
     pub queue_limit: usize,
@@ -52,12 +59,21 @@ pub struct ServeArgs {
         value_parser = |text: &str| number(text, 0.0, 2.0))]
     pub temperature: f32,
     /// Let the model think where a request does not say
-    #[arg(long)]
+    #[arg(long, visible_alias = "thinking")]
     pub think: bool,
+    /// Bytes that a request's body may have
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", allow_hyphen_values = true, value_parser = bytes)]
+    pub max_body_bytes: u64,
+    /// How lines of the log are written: as text, or as JSON objects with time and message
+    #[arg(long, value_name = "FORM", default_value = "text", value_parser = ["text", "json"])]
+    pub log_format: String,
     /// Seconds that running answers may go on after Ctrl-C
     #[arg(long, value_name = "SECONDS", default_value_t = 5, allow_negative_numbers = true,
         value_parser = integer::<0, 3600>)]
     pub shutdown_grace: usize,
+    /// Open the port only once the model is open; without this, who comes before is told to wait (503 model_loading)
+    #[arg(long)]
+    pub wait_ready: bool,
     /// Nothing on standard error but errors
     #[arg(short, long)]
     pub quiet: bool,

@@ -42,6 +42,21 @@ fn numbers_out_of_bounds_name_the_bounds() {
 }
 
 #[test]
+fn requests_side_by_side_are_a_number_or_auto() {
+    let ask = |value: &str| Cli::try_parse_from(["fieldfare", "serve", "--parallel", value]);
+    for (value, says) in [
+        ("0", "must be from 1 to 8"),
+        ("9", "must be from 1 to 8"),
+        ("-1", "must be from 1 to 8"),
+        ("many", "not a whole number"),
+    ] {
+        let error = ask(value).expect_err(value).to_string();
+        assert!(error.contains(says), "{value}: {error}");
+    }
+    assert!(ask("auto").is_ok() && ask("8").is_ok());
+}
+
+#[test]
 fn options_that_do_not_go_together_are_refused() {
     for args in [
         vec!["fieldfare", "generate"],

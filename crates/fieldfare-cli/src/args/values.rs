@@ -1,6 +1,7 @@
 //! How values on the command line are read: numbers within bounds that the message names, sizes, seeds.
 
 use fieldfare::engine::MemoryBudget;
+use fieldfare::model::TOGETHER;
 use fieldfare::sys::size;
 
 /// A whole number within bounds that the message names.
@@ -31,6 +32,23 @@ pub(super) fn memory(text: &str) -> Result<MemoryBudget, String> {
 /// A size.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     size::parse(text)
+}
+
+/// How many requests side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parallel {
+    /// What the memory suggests.
+    Auto,
+    /// So many.
+    Most(usize),
+}
+
+/// `auto` or a number.
+pub(super) fn parallel(text: &str) -> Result<Parallel, String> {
+    if text.trim().eq_ignore_ascii_case("auto") {
+        return Ok(Parallel::Auto);
+    }
+    integer::<1, TOGETHER>(text).map(Parallel::Most)
 }
 
 pub(super) fn seed(text: &str) -> Result<u64, String> {

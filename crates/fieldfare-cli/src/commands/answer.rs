@@ -13,9 +13,10 @@ use crate::ui::{output, report};
 use crate::{input, interrupt, locate};
 use fieldfare::chat::ParsedCall;
 use fieldfare::engine::{
-    Cancel, Core, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Session,
+    Beside, Cancel, Core, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode,
+    Session,
 };
-use fieldfare::grammar::{Content, Grammars, Rules, Schema};
+use fieldfare::grammar::{self, Content, Grammars, Rules, Schema};
 use fieldfare::model::{LookAhead, Precision, RunnerStats};
 use fieldfare::sample::{Plan, Sampling};
 use fieldfare::store::{Policy, RdAdvise, Reads};
@@ -26,12 +27,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Opens the model that the options name.
+/// Opens the model that the options name; whether answers are going to be bound to a grammar.
 ///
 /// # Errors
 /// No model, a damaged one, one in use.
-pub fn open(model: &ModelArgs, args: &EngineArgs, show: &OutputArgs) -> Outcome<Engine> {
-    open_at(&locate::model(model.model.as_deref(), show.quiet)?, args, show, 0)
+pub fn open(model: &ModelArgs, args: &EngineArgs, show: &OutputArgs, bound: bool) -> Outcome<Engine> {
+    open_at(&locate::model(model.model.as_deref(), show.quiet)?, args, show, 0, bound)
 }
 
 /// Opens the model in this directory, for so many conversations (0 for a single answer), and says where the memory goes.
@@ -43,12 +44,19 @@ pub fn open_at(
     args: &EngineArgs,
     show: &OutputArgs,
     conversations: usize,
+    bound: bool,
 ) -> Outcome<Engine> {
-    let engine = Engine::open(directory, EngineOptions { conversations, ..engine_options(args) })?;
+    let beside = if bound { grammars() } else { Beside::default() };
+    let engine = Engine::open(directory, EngineOptions { conversations, beside, ..engine_options(args) })?;
     if !show.quiet {
         report::statistics(&engine.plan().to_string());
     }
     Ok(engine)
+}
+
+/// The memory that grammars take beside the engine.
+pub fn grammars() -> Beside {
+    Beside { bytes: grammar::BYTES, bytes_per_id: grammar::BYTES_PER_ID }
 }
 
 fn engine_options(args: &EngineArgs) -> EngineOptions {

@@ -20,7 +20,7 @@ pub fn run(args: &GenerateArgs) -> Outcome {
     let given = read(args)?;
     let schema = answer::schema(&args.sampling)?;
     interrupt::listen();
-    let mut engine = answer::open(&args.model, &args.engine, &args.output)?;
+    let mut engine = answer::open(&args.model, &args.engine, &args.output, schema.is_some())?;
     let prompt = ids(&given, &engine)?;
     let plan = answer::plan(schema, &engine, false, false)?;
     let options = GenerateOptions { plan, ..answer::generate_options(&args.sampling, OutputMode::Raw) };

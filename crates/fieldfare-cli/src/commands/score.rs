@@ -27,7 +27,7 @@ pub fn run(args: &ScoreArgs) -> Outcome {
         (None, None) => return Err(Failure::usage("nothing to score")),
     };
     interrupt::listen();
-    let mut engine = answer::open(&args.model, &args.engine, &args.output)?;
+    let mut engine = answer::open(&args.model, &args.engine, &args.output, false)?;
     let ids = match text {
         Some(text) => answer::with_bos(&text, &engine)?,
         None => {

@@ -15,6 +15,7 @@ pub(crate) fn generation(prompt: usize, ids: Vec<u32>, finish: Finish) -> Genera
         tool_calls: Vec::new(),
         call_error: None,
         truncated_tool_call: false,
+        cut_call: None,
         token_ids: ids,
         scores: Vec::new(),
         prompt_scores: None,
@@ -28,35 +29,67 @@ pub(crate) fn generation(prompt: usize, ids: Vec<u32>, finish: Finish) -> Genera
 }
 
 impl Model for Echo {
-    fn generate(
-        &mut self,
-        prompt: &[u32],
-        _: &GenerateOptions,
-        cancel: &Cancel,
-        sink: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
-    ) -> Result<Generation> {
-        let _ = self.started.send(prompt.to_vec());
-        let mut made = Vec::new();
-        for &id in prompt {
-            loop {
-                if cancel.is_cancelled() {
-                    return Ok(generation(prompt.len(), made, Finish::Cancelled));
-                }
-                if self.go.recv_timeout(Duration::from_millis(2)).is_ok() {
-                    break;
-                }
-            }
-            assert_ne!(id, 666, "the model panics on request");
-            made.push(id);
-            let going = sink(Event::Token { id }).is_continue() && sink(Event::Text("x")).is_continue();
-            if !going {
-                return Ok(generation(prompt.len(), made, Finish::Cancelled));
-            }
-        }
-        Ok(generation(prompt.len(), made, Finish::Stop))
+    fn run(&mut self, most: usize) -> Box<dyn Running + '_> {
+        Box::new(EchoRuns { echo: self, most, texts: Vec::new() })
     }
 
     fn forget(&mut self) {}
+
+    fn readings(&self) -> Readings {
+        Readings::default()
+    }
+}
+
+/// Its texts; those that can take a step take it together, one word for all.
+struct EchoRuns<'a> {
+    echo: &'a mut Echo,
+    most: usize,
+    texts: Vec<(Ask, Vec<u32>)>,
+}
+
+impl Running for EchoRuns<'_> {
+    fn add(&mut self, ask: Ask, _: &mut dyn Listener) {
+        let _ = self.echo.started.send(ask.prompt.clone());
+        self.texts.push((ask, Vec::new()));
+    }
+
+    fn places(&self) -> usize {
+        self.most - self.texts.len()
+    }
+
+    fn turn(&mut self, listener: &mut dyn Listener) -> bool {
+        let mut ready = Vec::new();
+        for (ask, made) in std::mem::take(&mut self.texts) {
+            if ask.cancel.is_cancelled() {
+                listener.ended(ask.number, Ok(generation(ask.prompt.len(), made, Finish::Cancelled)));
+                continue;
+            }
+            if listener.ready(ask.number) {
+                ready.push(self.texts.len());
+            }
+            self.texts.push((ask, made));
+        }
+        if ready.is_empty() {
+            return false;
+        }
+        if self.echo.go.recv_timeout(Duration::from_millis(2)).is_err() {
+            return true;
+        }
+        for at in ready.into_iter().rev() {
+            let (ask, made) = &mut self.texts[at];
+            let id = ask.prompt[made.len()];
+            assert_ne!(id, 666, "the model panics on request");
+            made.push(id);
+            let going = listener.event(ask.number, Event::Token { id }).is_continue()
+                && listener.event(ask.number, Event::Text("x")).is_continue();
+            if !going || made.len() == ask.prompt.len() {
+                let (ask, made) = self.texts.remove(at);
+                let finish = if going { Finish::Stop } else { Finish::Cancelled };
+                listener.ended(ask.number, Ok(generation(ask.prompt.len(), made, finish)));
+            }
+        }
+        true
+    }
 
     fn readings(&self) -> Readings {
         Readings::default()
@@ -73,17 +106,17 @@ struct Rig {
 }
 
 fn rig(waiting: usize) -> Rig {
-    rig_with(PATIENCE, waiting)
+    rig_with(PATIENCE, (1, waiting))
 }
 
-fn rig_with(patience: Duration, waiting: usize) -> Rig {
+fn rig_with(patience: Duration, places: (usize, usize)) -> Rig {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let metrics = Arc::new(Metrics::new(Box::new(|_| {})));
     let (go, going) = std_mpsc::channel();
     let (starting, started) = std_mpsc::channel();
     let model = Echo { go: going, started: starting };
     let handle = runtime.handle().clone();
-    let (door, thread) = Door::with_patience(patience, model, waiting, metrics.clone(), handle).unwrap();
+    let (door, thread) = Door::with_patience(patience, model, places, metrics.clone(), handle).unwrap();
     Rig { runtime, door, thread, go, started, metrics }
 }
 
@@ -167,16 +200,63 @@ fn a_slow_reader_holds_the_model_back_and_loses_nothing() {
 #[test]
 fn whoever_reads_nothing_is_waited_for_once() {
     let patience = Duration::from_millis(600);
-    let rig = rig_with(patience, 1);
-    let unread = rig.door.enter().expect("a place").submit(work_of(&vec![7; UNREAD + 1]));
+    let rig = rig_with(patience, (1, 1));
+    let unread = rig.door.enter().expect("a place").submit(work_of(&vec![7; UNREAD + 40]));
     rig.started();
     let mut next = rig.door.enter().expect("a place").submit(work_of(&[5]));
     (0..UNREAD + 2).for_each(|_| rig.go.send(()).unwrap());
     let start = Instant::now();
     assert_eq!(rig.runtime.block_on(next.outcome()).expect("an answer").generation.token_ids, [5]);
-    // Once for the piece too many, and not again for the end.
+    // Once for the pieces too many, and not again for the end.
     assert!((patience / 2..patience * 2).contains(&start.elapsed()), "{:?}", start.elapsed());
     drop(unread);
+    rig.end();
+}
+
+#[test]
+fn a_complete_answer_waits_for_its_reader_and_nobody_for_him() {
+    let rig = rig(1);
+    // All that is left to do is to be read: what comes next does not wait for that.
+    let mut unread = rig.door.enter().expect("a place").submit(work_of(&vec![7; UNREAD - STEP + 1]));
+    let many = UNREAD - STEP + 1;
+    let mut next = rig.door.enter().expect("a place").submit(work_of(&[5]));
+    (0..many + 1).for_each(|_| rig.go.send(()).unwrap());
+    assert_eq!(rig.runtime.block_on(next.outcome()).expect("an answer").generation.token_ids, [5]);
+    assert_eq!(rig.runtime.block_on(unread.outcome()).expect("an answer").generation.token_ids.len(), many);
+    rig.end();
+}
+
+#[test]
+fn several_are_let_in_and_a_slow_reader_stops_nobody() {
+    let rig = rig_with(PATIENCE, (2, 1));
+    let many = 2 * UNREAD;
+    let enter = |prompt: &[u32]| rig.door.enter().expect("a place").submit(work_of(prompt));
+    let mut slow = enter(&vec![7; many]);
+    rig.started();
+    let mut quick = enter(&vec![8; many]);
+    rig.started();
+    let mut third = enter(&[9]);
+    assert_eq!(rig.door.load(), (2, 1));
+    assert!(rig.door.enter().is_err());
+    // Words for both until one is behind, then for the other alone.
+    (0..many).for_each(|_| rig.go.send(()).unwrap());
+    let read = |answer: &mut Answer| {
+        rig.runtime.block_on(async {
+            let mut seen = 0;
+            loop {
+                match std::future::poll_fn(|cx| answer.poll_next(cx)).await {
+                    Some(Update::Text(_)) => seen += 1,
+                    other => return (seen, matches!(other, Some(Update::Done(_)))),
+                }
+            }
+        })
+    };
+    assert_eq!(read(&mut quick), (many, true));
+    assert_eq!(rig.started(), [9], "the place of the one is the next one's");
+    assert_eq!(rig.door.load(), (2, 0));
+    (0..many).for_each(|_| rig.go.send(()).unwrap());
+    assert_eq!(read(&mut third), (1, true));
+    assert_eq!(read(&mut slow), (many, true));
     rig.end();
 }
 

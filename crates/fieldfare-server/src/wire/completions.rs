@@ -88,9 +88,6 @@ impl CompletionRequest {
         if integer(map, "best_of")?.is_some_and(|count| count != 1) {
             return Err(ApiError::unsupported("best_of", "every answer that is made is given"));
         }
-        if echo && logprobs.is_some() && stream {
-            return Err(ApiError::unsupported("echo", "with logprobs it is given whole, not in pieces"));
-        }
         refuse(map, "audio", "text only")?;
         refuse(map, "suffix", "text is only continued")?;
         Ok(request)

@@ -112,6 +112,12 @@ impl ApiError {
         Self { retry_after: Some(1), ..Self::new(429, "rate_limit_error", "queue_full", message) }
     }
 
+    /// The model is not open yet.
+    pub fn loading() -> Self {
+        let message = "the model is being loaded; try again in a moment";
+        Self { retry_after: Some(1), ..Self::new(503, "unavailable_error", "model_loading", message) }
+    }
+
     /// The server goes away.
     pub fn shutting_down() -> Self {
         Self::new(503, "unavailable_error", "shutting_down", "the server is shutting down")

@@ -5,7 +5,7 @@ use super::id;
 use super::scores;
 use crate::door::Outcome;
 use fieldfare::chat::{CallError, CallErrorKind, ParsedCall};
-use fieldfare::engine::{Finish, Generation, TokenScore};
+use fieldfare::engine::{Finish, Generation, Scores, TokenScore};
 use fieldfare::tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -43,8 +43,12 @@ pub(crate) struct Head {
     pub(crate) tokenizer: Arc<Tokenizer>,
     /// The prompts, where they stand before the answers.
     pub(crate) echo: Vec<String>,
+    /// The prompts go out with how likely their tokens were.
+    pub(crate) echo_scored: bool,
     /// Thoughts go out as `reasoning` too.
     pub(crate) both_reasoning: bool,
+    /// Names weights and program.
+    pub(crate) fingerprint: String,
 }
 
 impl Head {
@@ -62,7 +66,9 @@ impl Head {
             each: 1,
             tokenizer,
             echo: Vec::new(),
+            echo_scored: false,
             both_reasoning: false,
+            fingerprint: String::new(),
         }
     }
 
@@ -72,8 +78,14 @@ impl Head {
         object.insert("object".to_owned(), kind.into());
         object.insert("created".to_owned(), self.created.into());
         object.insert("model".to_owned(), self.model.clone().into());
+        object.insert("system_fingerprint".to_owned(), self.fingerprint.clone().into());
         object.insert("choices".to_owned(), choices);
         object
+    }
+
+    /// Characters that stand before the present answer.
+    pub(crate) fn before(&self) -> usize {
+        self.echoed(self.index).chars().count()
     }
 
     /// What stands before the answer of this number.
@@ -125,17 +137,26 @@ impl Head {
         Value::Object(self.chunk(json!([{ "index": self.index, "delta": delta, "finish_reason": finish }])))
     }
 
-    /// The first chunk: in a chat the role, in a plain completion the prompt if it is wanted back.
+    /// The first chunk: in a chat the role, in a plain completion the prompt if it is wanted back; with numbers it waits for
+    /// these ([`Head::prompt`]).
     pub(crate) fn role(&self) -> Option<Value> {
         match self.shape {
             Shape::Chat => Some(self.delta(&json!({ "role": "assistant", "content": "" }), None)),
-            Shape::Text if self.echo.is_empty() => None,
-            Shape::Text => Some(self.text(self.echoed(self.index), None)),
+            Shape::Text if self.echo.is_empty() || self.echo_scored => None,
+            Shape::Text => Some(self.text(self.echoed(self.index), None, 0)),
         }
     }
 
-    /// More of the answer, and how likely its tokens were if that is wanted.
-    pub(crate) fn text(&self, text: &str, scored: Option<&[TokenScore]>) -> Value {
+    /// The prompt with how likely its tokens were.
+    pub(crate) fn prompt(&self, scores: &Scores) -> Value {
+        let (index, echo) = (self.index, self.echoed(self.index));
+        let logprobs = scores::prompt(scores, echo, &self.tokenizer);
+        let choice = json!({ "index": index, "text": echo, "logprobs": logprobs, "finish_reason": null });
+        Value::Object(self.chunk(json!([choice])))
+    }
+
+    /// More of the answer, and how likely its tokens were if that is wanted. So many characters were shown before.
+    pub(crate) fn text(&self, text: &str, scored: Option<&[TokenScore]>, shown: usize) -> Value {
         let index = self.index;
         let choice = match self.shape {
             Shape::Chat => {
@@ -147,7 +168,7 @@ impl Head {
                 choice
             }
             Shape::Text => {
-                let logprobs = scored.map(|scored| scores::pieces(scored, text, &self.tokenizer));
+                let logprobs = scored.map(|scored| scores::pieces(scored, text, shown, &self.tokenizer));
                 json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": null })
             }
         };
@@ -163,21 +184,29 @@ impl Head {
         self.delta(&delta, None)
     }
 
-    /// A call: its name, then its arguments in pieces that are cut between characters.
+    /// A call: its name, then its arguments.
     pub(crate) fn call(&self, index: usize, call: &ParsedCall) -> Vec<Value> {
+        let mut chunks = vec![self.call_opened(index, &call.call.name)];
+        chunks.extend(self.call_arguments(index, &call.call.arguments.text()));
+        chunks
+    }
+
+    /// The name of a call that begins.
+    pub(crate) fn call_opened(&self, index: usize, name: &str) -> Value {
         let opening = json!({ "tool_calls": [{
             "index": index,
             "id": id::call(),
             "type": "function",
-            "function": { "name": call.call.name, "arguments": "" },
+            "function": { "name": name, "arguments": "" },
         }] });
-        let mut chunks = vec![self.delta(&opening, None)];
-        let arguments = call.call.arguments.text();
-        for piece in pieces(&arguments) {
-            let delta = json!({ "tool_calls": [{ "index": index, "function": { "arguments": piece } }] });
-            chunks.push(self.delta(&delta, None));
-        }
-        chunks
+        self.delta(&opening, None)
+    }
+
+    /// More of its arguments, in pieces that are cut between characters.
+    pub(crate) fn call_arguments(&self, index: usize, text: &str) -> Vec<Value> {
+        let delta =
+            |piece: &str| json!({ "tool_calls": [{ "index": index, "function": { "arguments": piece } }] });
+        pieces(text).into_iter().map(|piece| self.delta(&delta(piece), None)).collect()
     }
 
     /// The end of one answer: why.
@@ -218,9 +247,14 @@ fn pieces(text: &str) -> Vec<&str> {
 }
 
 fn message(generation: &Generation, both: bool) -> Value {
+    let call = |name: &str, arguments: String| json!({ "id": id::call(), "type": "function", "function": { "name": name, "arguments": arguments } });
+    let complete = generation.tool_calls.iter().map(|one| call(&one.call.name, one.call.arguments.text()));
+    // One that was cut is given as far as it is certain, as in a stream, where it cannot be taken back.
+    let cut = generation.cut_call.iter().map(|cut| call(&cut.name, cut.arguments.clone()));
+    let calls: Vec<Value> = complete.chain(cut).collect();
     let mut message = Map::new();
     message.insert("role".to_owned(), "assistant".into());
-    let silent = generation.text.is_empty() && !generation.tool_calls.is_empty();
+    let silent = generation.text.is_empty() && !calls.is_empty();
     message.insert("content".to_owned(), if silent { Value::Null } else { generation.text.clone().into() });
     if let Some(reasoning) = &generation.reasoning {
         message.insert("reasoning_content".to_owned(), reasoning.clone().into());
@@ -228,15 +262,8 @@ fn message(generation: &Generation, both: bool) -> Value {
             message.insert("reasoning".to_owned(), reasoning.clone().into());
         }
     }
-    if !generation.tool_calls.is_empty() {
-        let call = |call: &ParsedCall| {
-            json!({
-                "id": id::call(),
-                "type": "function",
-                "function": { "name": call.call.name, "arguments": call.call.arguments.text() },
-            })
-        };
-        message.insert("tool_calls".to_owned(), generation.tool_calls.iter().map(call).collect());
+    if !calls.is_empty() {
+        message.insert("tool_calls".to_owned(), calls.into());
     }
     Value::Object(message)
 }

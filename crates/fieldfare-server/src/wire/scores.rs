@@ -78,6 +78,20 @@ impl Lists {
         self.offsets.push(offset.into());
     }
 
+    fn prompt(&mut self, prompt: &Scores, echo: &str, tokenizer: &Tokenizer) {
+        let end = echo.chars().count();
+        let mut at = 0;
+        for (i, &id) in prompt.tokens.iter().enumerate() {
+            let logprob = i.checked_sub(1).and_then(|before| prompt.logprobs.get(before).copied());
+            let top = i.checked_sub(1).and_then(|before| prompt.top.get(before));
+            self.push(id, logprob, top.map_or(&[], Vec::as_slice), at, tokenizer);
+            if !tokenizer.is_control(id) {
+                // Parts of one character come to the same place at the end, since lengths are whole characters.
+                at = (at + name(id, tokenizer).chars().count()).min(end);
+            }
+        }
+    }
+
     fn answer(&mut self, scores: &[TokenScore], text: &str, from: usize, tokenizer: &Tokenizer) {
         let first = scores.first().map_or(0, |score| score.start);
         for score in scores {
@@ -106,24 +120,22 @@ pub(crate) fn text(
 ) -> Value {
     let mut lists = Lists::default();
     if let Some(prompt) = prompt {
-        let mut at = 0;
-        for (i, &id) in prompt.tokens.iter().enumerate() {
-            let logprob = i.checked_sub(1).and_then(|before| prompt.logprobs.get(before).copied());
-            let top = i.checked_sub(1).and_then(|before| prompt.top.get(before));
-            lists.push(id, logprob, top.map_or(&[], Vec::as_slice), at, tokenizer);
-            if !tokenizer.is_control(id) {
-                // Parts of one character come to the same place at the end, since lengths are whole characters.
-                at = (at + name(id, tokenizer).chars().count()).min(echo.chars().count());
-            }
-        }
+        lists.prompt(prompt, echo, tokenizer);
     }
     lists.answer(&generation.scores, &generation.text, echo.chars().count(), tokenizer);
     lists.value()
 }
 
-/// `logprobs` of a piece of a streamed plain completion; offsets count from the piece.
-pub(crate) fn pieces(scores: &[TokenScore], text: &str, tokenizer: &Tokenizer) -> Value {
+/// `logprobs` of a prompt that is given back in a stream.
+pub(crate) fn prompt(prompt: &Scores, echo: &str, tokenizer: &Tokenizer) -> Value {
     let mut lists = Lists::default();
-    lists.answer(scores, text, 0, tokenizer);
+    lists.prompt(prompt, echo, tokenizer);
+    lists.value()
+}
+
+/// `logprobs` of a piece of a streamed plain completion, before which so many characters were shown.
+pub(crate) fn pieces(scores: &[TokenScore], text: &str, shown: usize, tokenizer: &Tokenizer) -> Value {
+    let mut lists = Lists::default();
+    lists.answer(scores, text, shown, tokenizer);
     lists.value()
 }

@@ -440,7 +440,6 @@ fn completions_that_are_refused() {
         (json!({ "prompt": [1, -1] }), VALUE, "prompt[1]"),
         (json!({ "prompt": [1.5] }), TYPE, "prompt[0]"),
         (json!({ "max_tokens": 0 }), VALUE, "max_tokens"),
-        (json!({ "echo": true, "logprobs": 1, "stream": true }), NOT_OFFERED, "echo"),
         (json!({ "echo": "no" }), TYPE, "echo"),
         (json!({ "logprobs": 21 }), VALUE, "logprobs"),
         (json!({ "logprobs": -1 }), VALUE, "logprobs"),

@@ -3,18 +3,18 @@
 use crate::support::Server;
 use serde_json::{Map, Value, json};
 
-fn ask(text: &str) -> Value {
+pub(crate) fn ask(text: &str) -> Value {
     json!({ "model": "default", "temperature": 0, "messages": [{ "role": "user", "content": text }] })
 }
 
-fn with(mut body: Value, over: Value) -> Value {
+pub(crate) fn with(mut body: Value, over: Value) -> Value {
     let Value::Object(over) = over else { panic!("an object") };
     body.as_object_mut().unwrap().extend(over);
     body
 }
 
 /// The deltas of a stream put together, in the shape of a whole message.
-fn joined(events: &[Value]) -> Value {
+pub(crate) fn joined(events: &[Value]) -> Value {
     let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::<Value>::new());
     for delta in events.iter().filter_map(|event| event["choices"].get(0)).map(|choice| &choice["delta"]) {
         content.push_str(delta["content"].as_str().unwrap_or_default());
@@ -36,7 +36,7 @@ fn joined(events: &[Value]) -> Value {
 }
 
 /// A whole message in the same shape.
-fn whole(answer: &Value) -> Value {
+pub(crate) fn whole(answer: &Value) -> Value {
     let message = &answer["choices"][0]["message"];
     let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| call["function"].clone());
     json!({
@@ -86,7 +86,7 @@ fn an_answer_is_the_same_whole_and_in_pieces() {
         assert_eq!(rest[0]["choices"][0]["delta"], json!({ "role": "assistant", "content": "" }));
         for event in &events {
             assert_eq!(event["object"], "chat.completion.chunk");
-            for key in ["id", "created", "model"] {
+            for key in ["id", "created", "model", "system_fingerprint"] {
                 assert_eq!(event[key], events[0][key], "{key}");
             }
         }
@@ -196,6 +196,13 @@ fn text_becomes_ids_and_text_again() {
     let counted = server.post("/v1/tokenize", &json!({ "prompt": "hi" })).json();
     assert_eq!(counted["count"].as_u64().unwrap() as usize, counted["tokens"].as_array().unwrap().len());
     assert_eq!(counted["max_model_len"], 2048);
+    // A conversation is counted as it is going to be read.
+    let talk = ask("What is the capital of France?");
+    let ids = server.post("/tokenize", &json!({ "messages": talk["messages"] })).json();
+    let answer = server.post("/v1/chat/completions", &with(talk, json!({ "max_tokens": 1 }))).json();
+    assert_eq!((&ids["count"], &ids["max_model_len"]), (&answer["usage"]["prompt_tokens"], &json!(2048)));
+    assert_eq!(ids["tokens"].as_array().unwrap().len() as u64, ids["count"].as_u64().unwrap());
+    assert!(answer["system_fingerprint"].as_str().unwrap().starts_with("fp_"), "{answer}");
     assert_eq!(
         server.post("/detokenize", &json!({ "tokens": [-1] })).refusal(),
         (400, "invalid_value".into())
@@ -210,6 +217,9 @@ fn the_model_is_named_in_every_way() {
     let list = server.get("/v1/models").json();
     assert_eq!((&list["data"][0]["id"], &list["data"][1]["id"]), (&json!("demo"), &json!("gpt-4o")));
     assert_eq!(list["data"][0]["max_model_len"], 512);
+    let meta = &list["data"][0]["meta"];
+    assert_eq!((&meta["n_ctx"], &meta["n_ctx_train"]), (&json!(512), &json!(4096)));
+    assert!(meta["size"].as_u64().unwrap() > 5_000_000, "{meta}");
     assert_eq!(server.get("/v1/models/demo").json(), list["data"][0]);
     assert_eq!(server.get("/models/gpt-4o/").status, 200);
     assert_eq!(server.get("/v1/models/gpt-5").refusal(), (404, "model_not_found".into()));

@@ -1,7 +1,8 @@
 //! Who is not let in, what is cut off, who leaves early, and the end.
 
-use crate::support::{Response, Server, request};
-use fieldfare_server::{Options, StartError, bind};
+use crate::support::{Response, Server, open, raw, request};
+use fieldfare::engine::EngineOptions;
+use fieldfare_server::{Facts, Options, StartError, Stop, bind};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -163,6 +164,25 @@ fn what_is_too_large_is_cut_off() {
 #[test]
 fn slow_headers_are_cut_off() {
     let server = Server::with(Options::default(), 512);
+    // A byte now and then does not buy more time.
+    let mut drip = server.connect();
+    let dripping = std::thread::spawn(move || {
+        let started = Instant::now();
+        drip.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: ").unwrap();
+        drip.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        while started.elapsed() < Duration::from_secs(30) {
+            let gone = match drip.read(&mut [0; 1]) {
+                Ok(_) => true,
+                Err(error) => {
+                    !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+                }
+            };
+            if gone || drip.write_all(b"y").is_err() {
+                break;
+            }
+        }
+        started.elapsed()
+    });
     let mut slow = server.connect();
     slow.write_all(b"GET /health HTTP/1.1\r\nx: ").unwrap();
     let started = Instant::now();
@@ -170,6 +190,28 @@ fn slow_headers_are_cut_off() {
     let _ = slow.read_to_end(&mut rest);
     let took = started.elapsed();
     assert!(took > Duration::from_secs(5) && took < Duration::from_secs(20), "{took:?}");
+    let took = dripping.join().unwrap();
+    assert!(took > Duration::from_secs(5) && took < Duration::from_secs(20), "{took:?}");
+}
+
+#[test]
+fn a_client_may_ask_before_it_sends_its_body() {
+    let server = Server::with(Options::default(), 512);
+    let body = story(json!({ "max_tokens": 3 })).to_string();
+    let mut client = server.connect();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    client.write_all(head.as_bytes()).unwrap();
+    let mut go_on = [0; 25];
+    client.read_exact(&mut go_on).unwrap();
+    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    client.write_all(body.as_bytes()).unwrap();
+    assert_eq!(Response::read(&mut client).status, 200);
+    // Of a key that stands twice the last counts.
+    let twice = body.replacen('{', "{\"max_tokens\":\"no number\",\"model\":5,", 1);
+    assert_eq!(server.ask("POST", "/v1/chat/completions", &[JSON], &twice).status, 200, "{twice}");
 }
 
 #[test]
@@ -296,6 +338,9 @@ fn the_end_is_told_to_those_who_wait_and_those_who_run() {
     assert_eq!(waiting.refusal(), (503, "shutting_down".into()));
     let last = running.events().pop().unwrap();
     assert_eq!(last["error"]["code"], "shutting_down", "{last}");
+    let log = server.log.lock().unwrap().join("\n");
+    let said = "ending: finishing 1 request, for 0.3 s at most; Ctrl-C again ends at once; 1 request in the line sent away";
+    assert!(log.contains(said), "{log}");
     drop(idle);
     assert!(std::net::TcpStream::connect(server.address).is_err(), "the port is closed");
 }
@@ -378,6 +423,17 @@ fn browsers_get_a_page_and_programs_get_json() {
         .filter(|row| !row.as_str().unwrap().trim_matches('0').is_empty())
         .count();
     assert_eq!(held, map["layers"].as_array().unwrap().len(), "every layer holds some: {map}");
+    let sum = |of: &str| -> u64 {
+        let counts = server.ask("GET", "/stats?counts", &key, "").json()["experts"]["map"][of].clone();
+        let rows = counts.as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap().clone());
+        rows.map(|count| count.as_u64().unwrap()).sum()
+    };
+    // Every token of prompt and answer chose some in every layer; what was read was missing.
+    let fed = after["prefill"]["total"].as_u64().unwrap() + 6;
+    let layers = map["layers"].as_array().unwrap().len() as u64;
+    assert_eq!(sum("uses") % (fed * layers), 0, "{after}");
+    assert!(sum("uses") > 0 && sum("reads") == after["experts"]["misses"].as_u64().unwrap(), "{after}");
+    assert!(map.get("uses").is_none(), "only who asks gets them");
     // Foreign pages and names get neither.
     assert_eq!(
         server.ask("GET", "/stats", &[("origin", "https://evil.example"), key[0]], "").refusal().0,
@@ -409,6 +465,57 @@ fn one_connection_too_many_and_one_body_too_slow_are_told_so() {
         server.get("/health").status == 200
     });
     assert!(answered, "places are given back");
+}
+
+#[test]
+fn whoever_comes_before_the_model_is_told_to_wait() {
+    let stop = Stop::default();
+    let listening = |options| bind(options).unwrap().listen(&stop, Box::new(|_| {})).unwrap();
+    let server = listening(Options { port: 0, ..Options::default() });
+    let address = server.address();
+    let ask = |method: &str, path: &str, headers: &[(&str, &str)], body: &str| {
+        raw(address, &request(method, path, headers, body))
+    };
+    let chat = story(json!({ "max_tokens": 2 })).to_string();
+    for (method, path, body) in [
+        ("GET", "/health", ""),
+        ("GET", "/v1/models", ""),
+        ("GET", "/metrics", ""),
+        ("GET", "/stats", ""),
+        ("POST", "/v1/chat/completions", chat.as_str()),
+    ] {
+        let refused = ask(method, path, &[JSON], body);
+        assert_eq!(refused.refusal(), (503, "model_loading".into()), "{path}");
+        assert!(refused.headers.contains("retry-after: 1"), "{path}: {refused:?}");
+        assert_eq!(refused.json()["error"]["type"], "unavailable_error");
+    }
+    // Strangers are strangers, and nothing is nowhere, before as after.
+    assert_eq!(ask("GET", "/v1/models", &[("host", "evil.example")], "").refusal().0, 403);
+    assert_eq!(ask("GET", "/nowhere", &[], "").refusal().0, 404);
+    assert_eq!(ask("GET", "/", &[("accept", "text/html")], "").status, 200);
+    let Err(StartError::Failed { message, .. }) =
+        bind(Options { port: address.port(), ..Options::default() })
+    else {
+        panic!("it is taken")
+    };
+    assert!(message.contains("another fieldfare server"), "{message}");
+
+    let locks = tempfile::tempdir().unwrap();
+    let engine = open(&locks, EngineOptions { max_context: 512, ..EngineOptions::default() });
+    let facts = Facts::of(&engine).unwrap();
+    let serving = std::thread::spawn(move || server.open(engine, facts).unwrap().run());
+    until("it is ready", || ask("GET", "/health", &[], "").status == 200);
+    assert_eq!(ask("POST", "/v1/chat/completions", &[JSON], &chat).status, 200);
+    stop.stop();
+    serving.join().unwrap().unwrap();
+    assert!(std::net::TcpStream::connect(address).is_err(), "the port is closed");
+    // A model that cannot be opened: the port is given back.
+    let stop = Stop::default();
+    let given_up = bind(Options { port: 0, ..Options::default() }).unwrap();
+    let given_up = given_up.listen(&stop, Box::new(|_| {})).unwrap();
+    let address = given_up.address();
+    drop(given_up);
+    assert!(std::net::TcpStream::connect(address).is_err(), "the port is closed");
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 mod answers;
 mod limits;
+mod pieces;
+mod side_by_side;
 mod support;
 mod talks;
 mod tls;

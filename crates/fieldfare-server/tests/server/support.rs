@@ -24,6 +24,12 @@ fn model() -> PathBuf {
     path.clone()
 }
 
+/// The model, open; its lock is in `locks`.
+pub(crate) fn open(locks: &TempDir, engine: EngineOptions) -> Engine {
+    let options = EngineOptions { threads: Some(1), runtime_dir: Some(locks.path().to_path_buf()), ..engine };
+    Engine::open(&model(), options).unwrap()
+}
+
 /// A running server, ended when dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -46,9 +52,7 @@ impl Server {
 
     pub(crate) fn with_engine(options: Options, engine: EngineOptions) -> Self {
         let locks = tempfile::tempdir().unwrap();
-        let engine_options =
-            EngineOptions { threads: Some(1), runtime_dir: Some(locks.path().to_path_buf()), ..engine };
-        let engine = Engine::open(&model(), engine_options).unwrap();
+        let engine = open(&locks, engine);
         let facts = Facts::of(&engine).unwrap();
         let mut ends = engine.stop_ids().to_vec();
         ends.push(facts.tokenizer.control().call_open);
@@ -71,17 +75,12 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream
+        connect(self.address)
     }
 
     /// Sends these bytes and reads what comes until the other side closes.
     pub(crate) fn raw(&self, bytes: &[u8]) -> Response {
-        let mut stream = self.connect();
-        // A server that has refused already may close before all is sent.
-        let _ = stream.write_all(bytes);
-        Response::read(&mut stream)
+        raw(self.address, bytes)
     }
 
     pub(crate) fn get(&self, path: &str) -> Response {
@@ -112,6 +111,20 @@ impl Drop for Server {
             let _ = thread.join();
         }
     }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+/// Sends these bytes there and reads what comes until the other side closes.
+pub(crate) fn raw(address: SocketAddr, bytes: &[u8]) -> Response {
+    let mut stream = connect(address);
+    // A server that has refused already may close before all is sent.
+    let _ = stream.write_all(bytes);
+    Response::read(&mut stream)
 }
 
 /// A request on a connection of its own.

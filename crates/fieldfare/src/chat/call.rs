@@ -30,6 +30,18 @@ pub enum Recovery {
 }
 
 impl Recovery {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::ParenShell,
+        Self::BareOpener,
+        Self::MissingClose,
+        Self::MissingCloseTag,
+        Self::NamespacedName,
+        Self::SingleQuotes,
+        Self::QuotedKeys,
+        Self::PythonLiteral,
+    ];
+
     /// The name in logs and counters.
     pub fn name(self) -> &'static str {
         match self {
@@ -99,8 +111,16 @@ pub(crate) fn is_writable_key(key: &str) -> bool {
         && !key.starts_with(['"', '\''])
 }
 
+/// What a tool's name is made of, as it is read.
+pub(crate) fn is_name_char(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | ':')
+}
+
+/// What no bare key has, beside control characters.
+pub(crate) const NO_KEY: [char; 10] = [':', ',', '{', '}', '[', ']', '(', ')', '"', '='];
+
 fn is_key_char(c: char) -> bool {
-    !c.is_control() && !matches!(c, ':' | ',' | '{' | '}' | '[' | ']' | '(' | ')' | '"' | '=')
+    !c.is_control() && !NO_KEY.contains(&c)
 }
 
 /// Reads a whole body. The error says what is wrong, in words.
@@ -108,6 +128,13 @@ pub(crate) fn parse(body: &Body) -> Result<RawCall, String> {
     let mut parser = Parser { body, at: 0, quote: 0, recovered: Vec::new() };
     let call = parser.call()?;
     Ok(call)
+}
+
+/// Reads a body that is one list or object of a call; `None` where it is not in the format itself.
+pub(crate) fn parse_value(body: &Body) -> Option<Json> {
+    let mut parser = Parser { body, at: 0, quote: 0, recovered: Vec::new() };
+    let value = parser.value(1).ok()?;
+    (parser.recovered.is_empty() && parser.peek() == Step::End).then_some(value)
 }
 
 /// One step of the body.
@@ -187,7 +214,7 @@ impl Parser<'_> {
             return Err("`call:` is missing".to_owned());
         }
         self.skip_space();
-        let name = self.take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | ':'));
+        let name = self.take_while(is_name_char);
         if name.is_empty() {
             return Err("the tool's name is missing".to_owned());
         }

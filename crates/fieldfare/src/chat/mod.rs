@@ -14,12 +14,15 @@ mod prepare;
 mod python;
 mod render;
 mod schema;
+mod teller;
 mod wire;
 
 pub use call::Recovery;
-pub(crate) use call::is_writable_key;
+pub(crate) use call::{NO_KEY, is_writable_key};
 pub use json::Json;
-pub use output::{CallError, CallErrorKind, End, OutputEvent, OutputParser, ParsedCall, ParsedOutput};
+pub use output::{
+    CallError, CallErrorKind, CutCall, End, OutputEvent, OutputParser, ParsedCall, ParsedOutput,
+};
 pub use prepare::{prepare, prepare_tools};
 pub use render::{prompt, render, render_text};
 pub use wire::{parse_messages, parse_tools};

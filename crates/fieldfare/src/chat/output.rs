@@ -7,7 +7,8 @@
 
 use super::call::{self, Body, Recovery};
 use super::marker::Marker;
-use super::{Arguments, ToolCall, python};
+use super::teller::Teller;
+use super::{Arguments, Json, ToolCall, python};
 use crate::tokenizer::{StreamDecoder, Tokenizer};
 
 /// Largest body of a call in bytes, quote markers counted as spelled.
@@ -20,6 +21,11 @@ pub enum OutputEvent<'a> {
     Content(&'a str),
     /// More of the thought.
     Reasoning(&'a str),
+    /// A call of this tool begins, and its arguments come in pieces; [`OutputEvent::ToolCall`] is its end. Only where
+    /// [`OutputParser::telling`] asked.
+    CallOpened(&'a str),
+    /// More of its arguments: joined, the text of the complete ones.
+    CallArguments(&'a str),
     /// A complete call.
     ToolCall(&'a ParsedCall),
 }
@@ -31,6 +37,15 @@ pub struct ParsedCall {
     pub call: ToolCall,
     /// What had to be put right.
     pub recovered: Vec<Recovery>,
+}
+
+/// What was told of a call that was cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutCall {
+    /// The tool.
+    pub name: String,
+    /// The beginning of its arguments' text.
+    pub arguments: String,
 }
 
 /// A call that could not be read.
@@ -56,6 +71,9 @@ pub enum CallErrorKind {
 }
 
 impl CallErrorKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Malformed, Self::UnknownTool, Self::Oversized];
+
     /// The name in logs and error codes.
     pub fn name(self) -> &'static str {
         match self {
@@ -101,6 +119,8 @@ pub struct ParsedOutput {
     pub error: Option<CallError>,
     /// A call was cut off by the length limit and dropped.
     pub truncated_tool_call: bool,
+    /// What was told of that call.
+    pub cut_call: Option<CutCall>,
     /// Why it ended.
     pub finish: End,
 }
@@ -125,6 +145,11 @@ pub struct OutputParser<'t> {
     tokenizer: &'t Tokenizer,
     decoder: StreamDecoder<'t>,
     tools: Vec<String>,
+    /// Tools whose arguments are told while they are written.
+    told: Vec<String>,
+    teller: Teller,
+    /// The present call was told of.
+    telling: bool,
     state: State,
     start: State,
     started: bool,
@@ -146,6 +171,9 @@ impl<'t> OutputParser<'t> {
             tokenizer,
             decoder: tokenizer.stream(true, true),
             tools,
+            told: Vec::new(),
+            teller: Teller::silent(),
+            telling: false,
             state: start,
             start,
             started: false,
@@ -157,6 +185,14 @@ impl<'t> OutputParser<'t> {
             error: None,
             truncated: false,
         }
+    }
+
+    /// Tells the arguments of calls of these tools while they are written. Keys must not stand twice in what the model can
+    /// write for them: a call in which one does is an error.
+    #[must_use]
+    pub fn telling(mut self, tools: Vec<String>) -> Self {
+        self.told = tools;
+        self
     }
 
     /// Whether the message has ended (stop token, next turn, unreadable call): further ids are ignored.
@@ -185,6 +221,8 @@ impl<'t> OutputParser<'t> {
             // Hidden tokens do not end a run of bytes, but here text must land on its side of the mark.
             self.flush(sink);
             self.body.quote();
+            self.teller.quote();
+            self.tell(sink);
             self.check_size();
             return;
         }
@@ -229,12 +267,17 @@ impl<'t> OutputParser<'t> {
             End::Stop
         };
         let silent = !self.calls.is_empty() && python::is_blank(&self.content.text);
+        let cut_call = (self.truncated && self.telling).then(|| CutCall {
+            name: self.teller.name().unwrap_or_default().to_owned(),
+            arguments: self.teller.told().to_owned(),
+        });
         ParsedOutput {
             content: if silent { None } else { Some(self.content.text) },
             reasoning: Some(self.reasoning.text).filter(|r| !r.is_empty()),
             tool_calls: self.calls,
             error: self.error,
             truncated_tool_call: self.truncated,
+            cut_call,
             finish,
         }
     }
@@ -255,6 +298,8 @@ impl<'t> OutputParser<'t> {
             State::Reasoning => self.reasoning.push(text, sink),
             State::Call => {
                 self.body.text(text);
+                self.teller.text(text);
+                self.tell(sink);
                 self.check_size();
             }
             State::Echo => {
@@ -322,7 +367,40 @@ impl<'t> OutputParser<'t> {
         }
         self.content.end_segment();
         self.body = Body::default();
+        self.teller = if self.told.is_empty() { Teller::silent() } else { Teller::default() };
+        self.telling = false;
         self.state = State::Call;
+    }
+
+    /// Hands on what became certain of the call.
+    fn tell(&mut self, sink: Sink<'_>) {
+        if !self.telling {
+            let Some(name) = self.teller.name() else { return };
+            if !self.told.iter().any(|told| told == name) {
+                self.teller = Teller::silent();
+                return;
+            }
+            self.telling = true;
+            sink(OutputEvent::CallOpened(name));
+        }
+        let piece = self.teller.take();
+        if !piece.is_empty() {
+            sink(OutputEvent::CallArguments(piece));
+        }
+    }
+
+    /// Hands on what was not certain before the end; false if what was told is not what was meant.
+    fn tell_rest(&mut self, arguments: &Json, sink: Sink<'_>) -> bool {
+        if !std::mem::take(&mut self.telling) {
+            return true;
+        }
+        let whole = arguments.to_string();
+        match whole.strip_prefix(self.teller.told()) {
+            None => return false,
+            Some("") => {}
+            Some(rest) => sink(OutputEvent::CallArguments(rest)),
+        }
+        true
     }
 
     fn close_call(&mut self, tagged: bool, sink: Sink<'_>) {
@@ -335,6 +413,9 @@ impl<'t> OutputParser<'t> {
             let reason = format!("no tool is called `{}`", raw.name);
             return self.fail(CallErrorKind::UnknownTool, reason, close);
         };
+        if !self.tell_rest(&raw.arguments, sink) {
+            return self.fail(CallErrorKind::Malformed, "a key stands twice".to_owned(), close);
+        }
         if name != raw.name {
             raw.recovered.push(Recovery::NamespacedName);
         }

@@ -115,6 +115,7 @@ fn read(tokenizer: &Tokenizer, ids: &[u32], tools: &[&str], in_reasoning: bool, 
         OutputEvent::Content(text) => content.push_str(text),
         OutputEvent::Reasoning(text) => reasoning.push_str(text),
         OutputEvent::ToolCall(call) => calls.push(call.clone()),
+        OutputEvent::CallOpened(_) | OutputEvent::CallArguments(_) => panic!("nobody asked"),
     };
     for &id in ids {
         parser.push(id, &mut sink);
@@ -212,6 +213,47 @@ fn white_space_waits_for_what_follows() {
     assert_eq!(content(&format!("a \n{call}\n{call} ")).as_deref(), Some("a \n"));
     assert_eq!(content(&format!("a{call}\n{call}\nb ")).as_deref(), Some("a\nb "));
     assert_eq!(content(&format!("\n{call}b")).as_deref(), Some("\nb"));
+}
+
+#[test]
+fn calls_are_told_while_they_are_written() {
+    let path = fieldfare_testing::tiny_checkpoint().join("tokenizer.json");
+    let tokenizer = Tokenizer::from_json(&std::fs::read(path).unwrap()).unwrap();
+    let read = |text: &str, end: End| {
+        let mut ids = Vec::new();
+        tokenizer.encode_with_control(text, &mut ids);
+        let tools = ["f", "g"].map(str::to_owned).to_vec();
+        let mut parser = OutputParser::new(&tokenizer, tools, false).telling(vec!["f".to_owned()]);
+        let mut seen = Vec::new();
+        let mut sink = |event: OutputEvent<'_>| match event {
+            OutputEvent::CallOpened(name) => seen.push(format!("{name} ")),
+            OutputEvent::CallArguments(text) => seen.last_mut().unwrap().push_str(text),
+            OutputEvent::ToolCall(call) => seen.push(call.call.arguments.text()),
+            OutputEvent::Content(_) | OutputEvent::Reasoning(_) => {}
+        };
+        ids.iter().for_each(|&id| parser.push(id, &mut sink));
+        let whole = parser.finish(end, &mut sink);
+        (seen, whole)
+    };
+    let call = |name: &str, body: &str| format!("<|tool_call>call:{name}{{{body}}}<tool_call|>");
+    let text = "a:<|\"|>say \"hi\"\n{<|\"|>,b:[1,{c:<|\"|>]<|\"|>}]";
+    let spelled = r#"{"a":"say \"hi\"\n{","b":[1,{"c":"]"}]}"#;
+    let (seen, whole) = read(&(call("f", text) + &call("g", "a:1") + &call("f", "")), End::Stop);
+    assert_eq!(seen, [&format!("f {spelled}"), spelled, r#"{"a":1}"#, "f {}", "{}"]);
+    assert_eq!((whole.tool_calls.len(), whole.cut_call), (3, None));
+    // Cut, repaired at the end, and what no grammar lets through.
+    let (seen, whole) = read("<|tool_call>call:f{a:<|\"|>half of the", End::Length);
+    assert_eq!(seen, [r#"f {"a":"half of the"#]);
+    let cut = whole.cut_call.unwrap();
+    assert_eq!((cut.name.as_str(), cut.arguments.as_str()), ("f", r#"{"a":"half of the"#));
+    assert!(whole.truncated_tool_call && whole.tool_calls.is_empty() && whole.finish == End::Length);
+    let (seen, whole) = read("<|tool_call>call:g{a:<|\"|>half", End::Length);
+    assert!(seen.is_empty() && whole.truncated_tool_call && whole.cut_call.is_none());
+    let (seen, _) = read("<|tool_call>call:f{a:'x',b:[1<turn|>", End::Stop);
+    assert_eq!(seen, [r#"f {"a":"x","b":[1]}"#, r#"{"a":"x","b":[1]}"#]);
+    let (seen, whole) = read(&call("f", "a:1,a:2"), End::Stop);
+    assert_eq!(seen, [r#"f {"a":1,"a":2}"#]);
+    assert_eq!(whole.error.map(|error| error.kind), Some(CallErrorKind::Malformed));
 }
 
 #[test]

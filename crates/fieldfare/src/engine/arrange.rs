@@ -7,8 +7,12 @@ use crate::model::{LookAhead, Memory, Prepared, SPARE_SLOTS};
 use crate::sys::memory::{self, Room};
 use crate::sys::pages;
 
-/// What the program takes besides model and buffers, where it is not running yet: code, heap, tokenizer.
-const USUAL_PROCESS: u64 = 48 << 20;
+/// What the program takes besides model and buffers when it has just opened one: code and heap...
+const PROGRAM: u64 = 18 << 20;
+/// ... and, for each id, the tokenizer's tables.
+const TOKENIZER_PER_ID: u64 = 136;
+/// Ids of the full-size model.
+const USUAL_IDS: u64 = 262_144;
 /// What it may take more than when the model is opened: tokenizer pages not yet touched, the sampler's tables, stacks,
 /// page tables, the unused end of the last huge page.
 const GROWTH: u64 = 24 << 20;
@@ -16,16 +20,24 @@ const GROWTH: u64 = 24 << 20;
 /// What the process is taken to hold already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holding {
-    /// What the system says.
+    /// What the system says, if it is more than usual: the program may be part of a larger one.
     Measured,
     /// A usual figure, for a process that only plans.
     Usual,
 }
 
+/// What the process takes besides the engine. As a rule the same whether a plan is only asked for or carried out, so that
+/// all commands name the same least memory.
+fn process_bytes(ids: u64, held: Option<u64>, options: &EngineOptions) -> u64 {
+    let usual = PROGRAM.saturating_add(ids.saturating_mul(TOKENIZER_PER_ID));
+    let beside = options.beside.bytes.saturating_add(ids.saturating_mul(options.beside.bytes_per_id));
+    held.unwrap_or(0).max(usual).saturating_add(GROWTH).saturating_add(beside)
+}
+
 /// Plans for a prepared model.
 pub(super) fn plan(prepared: &Prepared, options: &EngineOptions, holding: Holding) -> Result<Plan> {
     let (room, process) = (memory::room(), memory::process());
-    let held = process.rss.filter(|_| holding == Holding::Measured).unwrap_or(USUAL_PROCESS);
+    let held = process.rss.filter(|_| holding == Holding::Measured);
     let own = process.rss_anon.or(process.rss).unwrap_or(0);
     let config = prepared.config();
     let sizes = Sizes {
@@ -36,14 +48,14 @@ pub(super) fn plan(prepared: &Prepared, options: &EngineOptions, holding: Holdin
         kv: &|tokens| prepared.kv_bytes(tokens),
         scratch: prepared.scratch_bytes(),
         pass: &|tokens| prepared.pass_bytes(tokens),
-        process: held.saturating_add(GROWTH),
+        process: process_bytes(config.vocab_size as u64, held, options),
     };
     plan_sizes(&sizes, &room, own, options)
 }
 
 /// Plans for a model of known sizes that is not there, in a process that is not running.
 pub(super) fn plan_absent(sizes: &Sizes<'_>, options: &EngineOptions) -> Result<Plan> {
-    let sizes = Sizes { process: USUAL_PROCESS + GROWTH, ..*sizes };
+    let sizes = Sizes { process: process_bytes(USUAL_IDS, None, options), ..*sizes };
     plan_sizes(&sizes, &memory::room(), 0, options)
 }
 
@@ -105,7 +117,22 @@ fn free_for_us(room: &Room) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::Beside;
     use super::*;
+
+    #[test]
+    fn what_is_only_planned_and_what_is_done_count_the_same() {
+        let mut options = EngineOptions::default();
+        let planned = process_bytes(4096, None, &options);
+        assert_eq!(process_bytes(4096, Some(12 << 20), &options), planned);
+        assert_eq!(
+            process_bytes(4096, Some(planned), &options),
+            planned + GROWTH,
+            "part of a larger program"
+        );
+        options.beside = Beside { bytes: 1 << 20, bytes_per_id: 10 };
+        assert_eq!(process_bytes(4096, None, &options), planned + (1 << 20) + 40_960);
+    }
 
     #[test]
     fn limits_come_from_the_option_the_machine_or_what_is_free() {

@@ -21,6 +21,9 @@ const LEAST_PASS: usize = 32;
 /// Slots of a layer where nobody says how much memory there is.
 const BLIND_SLOTS: usize = 16;
 
+/// Texts side by side where memory is plentiful.
+const SUGGESTED_PARALLEL: usize = 4;
+
 /// How much memory an engine may take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MemoryBudget {
@@ -178,9 +181,11 @@ pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
     {
         return Err(too_small(sizes, request, limit));
     }
-    let pass_tokens = pass_tokens(sizes, request, fixed.saturating_add(full));
-    let pass = (sizes.pass)(pass_tokens);
-    let (slots, slots_full) = match (asked, request.limit) {
+    let beside = |spares: usize| {
+        let spares = (spares as u64).saturating_mul(sizes.stride);
+        fixed.saturating_add(full).saturating_add(spares)
+    };
+    let slots_with = |pass: u64| match (asked, request.limit) {
         (Some(asked), _) => (asked, asked),
         (None, Some(limit)) if request.elastic => (fit(first, limit), fit(full, limit)),
         (None, Some(limit)) => {
@@ -189,8 +194,17 @@ pub fn plan(sizes: &Sizes<'_>, request: &Request) -> Result<Plan> {
         }
         (None, None) => (all.min(BLIND_SLOTS.saturating_mul(layers)), all.min(BLIND_SLOTS * layers)),
     };
-    let spares = spares(request, sizes, (slots, slots_full));
-    let taken = if asked.is_some() || slots_full >= all { 0 } else { spares };
+    let mut pass_tokens = longest_pass(sizes, request, beside(0));
+    let mut spares = spares(request, sizes, slots_with((sizes.pass)(pass_tokens)));
+    // They take what a pass would have had, and are not worth one that is shorter than it has to be.
+    if !fits_pass(sizes, request, beside(spares)) {
+        spares = 0;
+    } else if spares > 0 {
+        pass_tokens = longest_pass(sizes, request, beside(spares));
+    }
+    let pass = (sizes.pass)(pass_tokens);
+    let (slots, slots_full) = slots_with(pass);
+    let taken = if asked.is_some() { 0 } else { spares };
     let (slots, slots_full) = (slots - taken, slots_full - taken);
     let fixed = fixed.saturating_add((spares as u64).saturating_mul(sizes.stride));
     let fit = |beside: u64, limit: Limit| {
@@ -282,19 +296,28 @@ fn least_pass(request: &Request) -> usize {
     request.pass_tokens.min(request.max_context).clamp(1, LEAST_PASS)
 }
 
-/// The longest pass for which there is memory beside `taken`.
-fn pass_tokens(sizes: &Sizes<'_>, request: &Request, taken: u64) -> usize {
-    let most = request.pass_tokens.min(request.max_context).max(1);
-    let Some(limit) = request.limit else { return most };
-    let left = limit.bytes.saturating_sub(taken);
+/// Bytes that a pass may take beside `taken`; `None` where nothing bounds it.
+fn pass_room(sizes: &Sizes<'_>, request: &Request, taken: u64) -> Option<u64> {
+    let left = request.limit?.bytes.saturating_sub(taken);
     let slots =
         |count: usize| (count.saturating_mul(sizes.layers.max(1)) as u64).saturating_mul(sizes.stride);
-    let room = match request.slots_per_layer {
+    Some(match request.slots_per_layer {
         Some(fixed) => left.saturating_sub(slots(fixed)),
         None if request.elastic => left,
         // What it takes is lost to the slots for good.
         None => left.saturating_sub(slots(1)) / 4,
-    };
+    })
+}
+
+/// Whether the shortest pass fits beside `taken`.
+fn fits_pass(sizes: &Sizes<'_>, request: &Request, taken: u64) -> bool {
+    pass_room(sizes, request, taken).is_none_or(|room| (sizes.pass)(least_pass(request)) <= room)
+}
+
+/// The longest pass for which there is memory beside `taken`.
+fn longest_pass(sizes: &Sizes<'_>, request: &Request, taken: u64) -> usize {
+    let most = request.pass_tokens.min(request.max_context).max(1);
+    let Some(room) = pass_room(sizes, request, taken) else { return most };
     let (mut fits, mut beyond) = (least_pass(request), most.saturating_add(1));
     while beyond - fits > 1 {
         let middle = fits.midpoint(beyond);
@@ -379,6 +402,23 @@ impl Plan {
         let Some(shared) = self.shared_bytes else { return self.slots };
         let left = shared.saturating_sub(kv) / self.slot_bytes.max(1);
         usize::try_from(left).unwrap_or(usize::MAX).min(self.slots)
+    }
+
+    /// Bytes of KV cache that all texts together may come to, those that run side by side and those that are kept.
+    pub fn texts_bytes(&self) -> u64 {
+        match self.shared_bytes {
+            Some(shared) => {
+                shared.saturating_sub((self.floor_slots() as u64).saturating_mul(self.slot_bytes))
+            }
+            None => self.kv_full_bytes.saturating_add(self.kept_bytes),
+        }
+    }
+
+    /// Texts side by side that are likely to bring more than they cost: several where most experts stay in memory, whatever
+    /// each text asks for. With fewer slots they would push out each other's.
+    pub fn suggested_parallel(&self) -> usize {
+        let all = self.layers.saturating_mul(self.experts);
+        if self.slots_full >= all.div_ceil(2) { SUGGESTED_PARALLEL } else { 1 }
     }
 
     /// Slots that kept conversations must leave: half of those beside a full context, and one in each layer.

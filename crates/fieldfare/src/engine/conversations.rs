@@ -8,6 +8,9 @@
 //! behind the newest point, the conversation goes on; if not, the prompt is a branch, an edit or another talk (the title of a
 //! conversation, say), and the conversation stays beside it, sharing the memory of what they have in common.
 //!
+//! Texts that are being answered side by side are *out*: whoever works on them holds them, and they are neither present nor
+//! idle. A prompt that shares its beginning with one of them goes on from a clone.
+//!
 //! Memory is given up in this order: older points of idle conversations, their ends, older points of this one, whole idle
 //! conversations, the least recently used first, short ones before all others (to disk, where there is a folder for it), then
 //! this one's own points.
@@ -106,8 +109,13 @@ pub(super) struct Conversations<K> {
 enum Source {
     Current,
     Idle(usize),
+    /// One of those that are out.
+    Out(usize),
     File,
 }
+
+/// A text that somebody else works on, and its ids.
+pub(super) type Out<'a, K> = (&'a K, &'a [u32]);
 
 impl<K: Kept> Conversations<K> {
     pub(super) fn new(limit: usize, snapshots: Option<Snapshots>) -> Self {
@@ -138,6 +146,16 @@ impl<K: Kept> Conversations<K> {
     /// Puts the model at the end of the longest beginning of `prompt` that can be had, but never all of it: the logits
     /// after its last id are wanted.
     pub(super) fn open<F: Forward<Sequence = K>>(&mut self, forward: &mut F, prompt: &[u32]) -> Reuse {
+        self.open_beside(forward, prompt, &[])
+    }
+
+    /// [`Conversations::open`] while other texts are out.
+    pub(super) fn open_beside<F: Forward<Sequence = K>>(
+        &mut self,
+        forward: &mut F,
+        prompt: &[u32],
+        out: &[Out<'_, K>],
+    ) -> Reuse {
         let wanted = |ids: &[u32]| common(ids, prompt).min(prompt.len().saturating_sub(1));
         let mut best = (forward.sequence().reachable(wanted(&self.current)), Source::Current);
         let mut longest = wanted(&self.current);
@@ -147,6 +165,12 @@ impl<K: Kept> Conversations<K> {
             let reach = idle.kept.reachable(wanted);
             if reach > best.0 {
                 best = (reach, Source::Idle(at));
+            }
+        }
+        for (at, (kept, ids)) in out.iter().enumerate() {
+            let reach = kept.reachable(wanted(ids));
+            if reach > best.0 {
+                best = (reach, Source::Out(at));
             }
         }
         let file = self.snapshots.as_ref().and_then(|snapshots| snapshots.best(prompt));
@@ -159,11 +183,18 @@ impl<K: Kept> Conversations<K> {
         let (continued, restored) = match best {
             (reach, Source::Current) => (self.go_on(forward, reach), false),
             (reach, Source::Idle(at)) => (self.turn_to(forward, at, reach), false),
+            (reach, Source::Out(at)) => {
+                let (kept, ids) = out[at];
+                self.change(forward, kept.clone(), ids.to_vec());
+                let at = forward.rewind(reach);
+                self.current.truncate(at);
+                (false, false)
+            }
             (reach, Source::File) => {
                 let restored = file.is_some_and(|(_, path)| self.restore(forward, &path, reach));
                 // Damaged, or gone: as if it had not been there.
                 if !restored {
-                    return self.open(forward, prompt);
+                    return self.open_beside(forward, prompt, out);
                 }
                 (true, true)
             }
@@ -238,6 +269,17 @@ impl<K: Kept> Conversations<K> {
         self.park(left, left_ids);
     }
 
+    /// Hands out the present text with its ids, and leaves an empty one.
+    pub(super) fn take_out<F: Forward<Sequence = K>>(&mut self, forward: &mut F) -> (K, Vec<u32>) {
+        let blank = forward.blank();
+        (std::mem::replace(forward.sequence(), blank), std::mem::take(&mut self.current))
+    }
+
+    /// What was out is the present text; the one that was is parked.
+    pub(super) fn put_back<F: Forward<Sequence = K>>(&mut self, forward: &mut F, kept: K, ids: Vec<u32>) {
+        self.change(forward, kept, ids);
+    }
+
     /// An empty text in the place of the present one.
     pub(super) fn start_anew<F: Forward<Sequence = K>>(&mut self, forward: &mut F) {
         let blank = forward.blank();
@@ -276,12 +318,13 @@ impl<K: Kept> Conversations<K> {
     }
 
     /// To follow [`Conversations::open`] for a prompt of `prompt` ids that will be answered: its text may have to go back to where the
-    /// answer begins, and to where its system turn ends.
+    /// answer begins, and to where its system turn ends. It is going to be read up to `end`, the prompt's end as a rule.
     pub(super) fn set_points<F: Forward<Sequence = K>>(
         &mut self,
         forward: &mut F,
         prompt: usize,
         system_end: Option<usize>,
+        end: usize,
     ) {
         if self.limit == 0 {
             return;
@@ -296,13 +339,18 @@ impl<K: Kept> Conversations<K> {
             let second = sequence.points()[1];
             sequence.unmark(second);
         }
-        let rows = prompt.saturating_sub(sequence.position());
+        let rows = end.saturating_sub(sequence.position());
         self.make_space(forward, rows, 0);
     }
 
     /// Gives up what is too much once `rows` more ids are fed and `extra` bytes come besides.
     pub(super) fn make_space<F: Forward<Sequence = K>>(&mut self, forward: &mut F, rows: usize, extra: u64) {
         while forward.excess(rows, extra) > 0 && self.give_up(forward.sequence()) {}
+    }
+
+    /// Gives up the next thing, so that texts that are out can grow. False if there is nothing more.
+    pub(super) fn give_up_for_others<F: Forward<Sequence = K>>(&mut self, forward: &mut F) -> bool {
+        self.give_up(forward.sequence())
     }
 
     /// Gives up the next thing. False if there is nothing that would not hurt more than it helps.

@@ -1,7 +1,7 @@
 //! What a generation tells while it runs and at its end.
 
 use super::conversations::Reuse;
-use crate::chat::{CallError, ParsedCall};
+use crate::chat::{CallError, CutCall, ParsedCall};
 use serde::Serialize;
 
 /// Something that happened. Texts are never cut inside a character; joined, they are the texts of
@@ -27,6 +27,12 @@ pub enum Event<'a> {
     Text(&'a str),
     /// More of the thought.
     Reasoning(&'a str),
+    /// The prompt's own numbers, before the answer; only if asked for.
+    PromptScores(&'a Scores),
+    /// A call of this tool begins; only where [`super::GenerateOptions::told_calls`] has it.
+    CallOpened(&'a str),
+    /// More of the text of its arguments.
+    CallArguments(&'a str),
     /// A complete tool call.
     ToolCall(&'a ParsedCall),
 }
@@ -57,6 +63,8 @@ pub struct Generation {
     pub call_error: Option<CallError>,
     /// A call was cut off and dropped.
     pub truncated_tool_call: bool,
+    /// What was told of it.
+    pub cut_call: Option<CutCall>,
     /// The ids made, without the stop id.
     pub token_ids: Vec<u32>,
     /// The tokens of `text`, if [`super::GenerateOptions::logprobs`] asked for them.

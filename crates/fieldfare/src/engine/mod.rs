@@ -2,24 +2,29 @@
 //!
 //! [`Engine::open`] takes the model's lock and makes everything ready; [`Session`] runs one call at a time
 //! and keeps what the KV cache holds, so that a conversation costs only its new part. The token loop is
-//! written against [`crate::model::Forward`]. Results depend on model, prompt, options and seed, and on
+//! written against [`crate::model::Forward`]; [`Together`] runs many at once. Results depend on model, prompt, options and seed, and on
 //! nothing else: not on what was asked before, chunks, slots or threads.
 
+mod answer;
 mod arrange;
 pub mod budget;
 mod conversations;
 mod event;
 mod generate;
 mod options;
+mod pace;
 mod score;
 mod session;
 mod snapshots;
+mod together;
 
 pub use budget::{Core, MemoryBudget, Plan};
 pub use conversations::{KeptConversations, Reuse};
 pub use event::{Candidate, Event, Finish, Generation, Scores, Timings, TokenScore};
-pub use options::{Cancel, EngineOptions, GenerateOptions, OutputMode};
+pub use options::{Beside, Cancel, EngineOptions, GenerateOptions, OutputMode};
+pub use pace::Sharing;
 pub use session::Session;
+pub use together::{Ask, Listener, Together};
 
 #[cfg(test)]
 mod tests;
@@ -155,6 +160,12 @@ impl Engine {
     pub fn runner_mut(&mut self) -> &mut Runner {
         self.conversations.clear(&mut self.runner);
         &mut self.runner
+    }
+
+    /// Answers side by side, at most `most` of them in one step, while that pays; `fixed`: whatever it brings. They go on
+    /// with what the KV cache holds from sessions before, and leave it to those after.
+    pub fn together(&mut self, most: usize, fixed: bool) -> Together<'_> {
+        Together::new(self.session(), most, fixed)
     }
 
     /// A session. It goes on with what the KV cache holds from the one before.

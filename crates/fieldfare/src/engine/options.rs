@@ -9,6 +9,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Memory that the process is going to take beside the engine, of which its plan then leaves as much: for grammars, say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes more for each token id of the model.
+    pub bytes_per_id: u64,
+}
+
 /// How to run a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -16,6 +25,8 @@ pub struct EngineOptions {
     pub max_context: usize,
     /// Resident memory that the process may take, pages of mapped files included. Never changes a result.
     pub memory: MemoryBudget,
+    /// What else the process is going to take of that.
+    pub beside: Beside,
     /// Expert slots of a layer; `None` leaves them to the memory budget.
     pub expert_cache_slots: Option<usize>,
     /// How experts are read; `None` leaves it to the plan. Never changes a result.
@@ -51,6 +62,7 @@ impl Default for EngineOptions {
         Self {
             max_context: 4096,
             memory: MemoryBudget::Auto,
+            beside: Beside::default(),
             expert_cache_slots: None,
             reads: None,
             core: None,
@@ -125,6 +137,9 @@ pub struct GenerateOptions {
     pub prompt_logprobs: Option<usize>,
     /// Ids that end the answer are not chosen before so many others.
     pub min_new: usize,
+    /// Tools the arguments of whose calls are told while they are written; the plan must be one in which no key of theirs can
+    /// stand twice ([`crate::sample::Plan`]), else such a call is an error.
+    pub told_calls: Vec<String>,
     /// What the answer is bound to, if anything: what it does not allow is never chosen, whatever else is asked for.
     pub plan: Option<Arc<dyn Plan>>,
 }
@@ -141,6 +156,7 @@ impl Default for GenerateOptions {
             logprobs: None,
             prompt_logprobs: None,
             min_new: 0,
+            told_calls: Vec::new(),
             plan: None,
         }
     }

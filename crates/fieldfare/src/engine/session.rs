@@ -1,6 +1,7 @@
 //! A session: the KV cache and the conversations whose ids are in it. A prompt that begins like one of them costs only
 //! what is new.
 
+use super::answer::Setting;
 use super::conversations::{Conversations, Reuse};
 use super::event::{Event, Generation, Scores};
 use super::generate;
@@ -33,7 +34,7 @@ pub struct Session<'a, F: Forward = Runner> {
     pub(super) counters: fn(&F) -> Counters,
 }
 
-impl<F: Forward> Session<'_, F> {
+impl<'a, F: Forward> Session<'a, F> {
     /// Continues `prompt`.
     ///
     /// The part of the prompt that the KV cache already holds is not computed again; results are the same
@@ -116,11 +117,17 @@ impl<F: Forward> Session<'_, F> {
         self.conversations.clear(self.forward);
     }
 
-    pub(super) fn require_tokenizer(&self) -> Result<&Tokenizer> {
-        self.tokenizer.ok_or_else(|| Error::NoTokenizer(self.no_tokenizer.to_owned()))
+    /// What answers need to know of the model.
+    pub(super) fn setting(&self) -> Setting<'a> {
+        Setting {
+            tokenizer: self.tokenizer,
+            no_tokenizer: self.no_tokenizer,
+            stop_ids: self.stop_ids,
+            vocabulary: self.forward.vocab_size(),
+        }
     }
 
-    fn check(&self, ids: &[u32]) -> Result<()> {
+    pub(super) fn check(&self, ids: &[u32]) -> Result<()> {
         if ids.is_empty() {
             return Err(Error::bad("prompt", "is empty"));
         }
@@ -148,9 +155,14 @@ impl<F: Forward> Session<'_, F> {
     /// [`Session::reuse`] for a prompt that is going to be answered, and its conversation gone on with.
     pub(super) fn converse(&mut self, prompt: &[u32]) -> (usize, Reuse) {
         let reuse = self.reuse(prompt);
-        let system_end = self.tokenizer.and_then(|tokenizer| system_end(tokenizer, prompt));
-        self.conversations.set_points(self.forward, prompt.len(), system_end);
+        self.set_points(prompt, prompt.len());
         reuse
+    }
+
+    /// Sets the points of a prompt that is going to be answered, when its text is read up to `end`.
+    pub(super) fn set_points(&mut self, prompt: &[u32], end: usize) {
+        let system_end = self.tokenizer.and_then(|tokenizer| system_end(tokenizer, prompt));
+        self.conversations.set_points(self.forward, prompt.len(), system_end, end);
     }
 
     /// After a failed call of the model: `known` are the ids that were in the cache or on their way in, and

@@ -7,7 +7,8 @@
 //! Numbers are little-endian, u32 for ids, u64 for the rest. The identity names the model, its numbers and this format; the
 //! stops are the positions from which one can go on, ascending; the body is what [`Kept::write`] wrote. A file
 //! appears under its name when it is complete, and is named by the hash of identity and ids. What cannot be read is left
-//! out, with a note; files are removed, the least recently used first, when there are too many bytes of them.
+//! out, with a note. Files are removed, the least recently used first, when there are too many bytes of them: those that
+//! nobody here can use too (of another model or version, or damaged), which go after a month in any case.
 
 use super::conversations::common;
 use crate::format::hash;
@@ -26,6 +27,8 @@ const ENDING: &str = ".conversation";
 const PREFIX: &str = ".unfinished-";
 /// Age from which nobody is writing it any more.
 const UNFINISHED: Duration = Duration::from_secs(3600);
+/// Age from which a file that is of no use here is removed.
+const STALE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Most ids of a conversation.
 const MOST_IDS: usize = 1 << 20;
 /// Bytes of a read or write.
@@ -34,6 +37,7 @@ const CHUNK: usize = 1 << 20;
 /// One file.
 struct Entry {
     path: PathBuf,
+    /// None where it is of no use here: another model's, another version's, damaged.
     ids: Vec<u32>,
     /// Where one can go on, ascending.
     stops: Vec<usize>,
@@ -46,14 +50,13 @@ pub(super) struct Snapshots {
     dir: PathBuf,
     limit: u64,
     identity: [u8; 32],
-    /// Ours.
+    /// All conversations there.
     entries: Vec<Entry>,
     notes: Vec<String>,
 }
 
 impl Snapshots {
-    /// Looks into `dir`, which is made if it is not there. Files of other models stay where they are, and are theirs to
-    /// remove.
+    /// Looks into `dir`, which is made if it is not there.
     ///
     /// # Errors
     /// The folder cannot be made or read.
@@ -64,13 +67,8 @@ impl Snapshots {
         snapshots.sweep();
         for found in fs::read_dir(dir).map_err(Error::io("list", dir))? {
             let path = found.map_err(Error::io("list", dir))?.path();
-            if !path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(ENDING)) {
-                continue;
-            }
-            match snapshots.look_at(&path) {
-                Ok(Some(entry)) => snapshots.entries.push(entry),
-                Ok(None) => {}
-                Err(error) => snapshots.notes.push(format!("{}: left out: {error}", path.display())),
+            if path.file_name().is_some_and(|name| is_name(&name.to_string_lossy())) {
+                snapshots.take_in(path);
             }
         }
         snapshots.shrink_to(limit);
@@ -90,16 +88,32 @@ impl Snapshots {
         }
     }
 
+    /// Takes a file into account: for use, or as something that lies there until it is removed.
+    fn take_in(&mut self, path: PathBuf) {
+        let Ok(meta) = fs::symlink_metadata(&path) else { return };
+        let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        let (ids, stops) = match self.look_at(&path, &meta) {
+            Ok(found) => found.unwrap_or_default(),
+            Err(error) => {
+                self.notes.push(format!("{}: left out: {error}", path.display()));
+                Default::default()
+            }
+        };
+        let stale = ids.is_empty() && used.elapsed().is_ok_and(|age| age > STALE);
+        if meta.is_file() {
+            self.entries.push(Entry { path, ids, stops, bytes: meta.len(), used });
+            if stale {
+                self.remove(self.entries.len() - 1);
+            }
+        }
+    }
+
     /// Reads the head of a file; `None` if it is another model's.
-    fn look_at(&self, path: &Path) -> io::Result<Option<Entry>> {
-        let meta = fs::symlink_metadata(path)?;
+    fn look_at(&self, path: &Path, meta: &fs::Metadata) -> io::Result<Option<(Vec<u32>, Vec<usize>)>> {
         if !meta.is_file() {
             return Err(bad("is no file"));
         }
-        let mut file = BufReader::with_capacity(64 << 10, File::open(path)?);
-        let Some((ids, stops)) = self.read_head(&mut file)? else { return Ok(None) };
-        let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        Ok(Some(Entry { path: path.to_path_buf(), ids, stops, bytes: meta.len(), used }))
+        self.read_head(&mut BufReader::with_capacity(64 << 10, File::open(path)?))
     }
 
     fn read_head(&self, file: &mut dyn Read) -> io::Result<Option<(Vec<u32>, Vec<usize>)>> {
@@ -129,9 +143,10 @@ impl Snapshots {
         Ok(Some((ids, stops)))
     }
 
-    /// Files and their bytes.
+    /// Conversations, and the bytes of all files.
     pub(super) fn kept(&self) -> (usize, u64) {
-        (self.entries.len(), self.entries.iter().map(|entry| entry.bytes).sum())
+        let ours = self.entries.iter().filter(|entry| !entry.ids.is_empty()).count();
+        (ours, self.entries.iter().map(|entry| entry.bytes).sum())
     }
 
     /// What went wrong since the last time.
@@ -228,7 +243,9 @@ impl Snapshots {
         };
         // Others go only now that this one is safe; one of the same name is gone already.
         self.entries.retain(|old| old.path != entry.path);
-        while let Some(at) = self.entries.iter().position(|old| ids.starts_with(&old.ids)) {
+        while let Some(at) =
+            self.entries.iter().position(|old| !old.ids.is_empty() && ids.starts_with(&old.ids))
+        {
             self.remove(at);
         }
         self.shrink_to(self.limit.saturating_sub(entry.bytes));
@@ -289,6 +306,12 @@ impl Snapshots {
             self.notes.push(format!("{}: not removed: {error}", entry.path.display()));
         }
     }
+}
+
+/// Whether a file of this name is one of those that are written here.
+fn is_name(name: &str) -> bool {
+    let digits = name.strip_suffix(ENDING).unwrap_or_default();
+    digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn bad(what: &str) -> io::Error {

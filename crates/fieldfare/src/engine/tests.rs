@@ -2,7 +2,7 @@
 
 use super::session::Counters;
 use super::*;
-use crate::model::Kept;
+use crate::model::{Kept, TOGETHER};
 use crate::sample::Sampling;
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 mod scores;
+mod side_by_side;
 
 /// Fed ids to logits.
 type Next = Box<dyn Fn(&[u32], &mut [f32])>;
@@ -108,6 +109,9 @@ pub(super) struct Scripted {
     fails_at: Option<usize>,
     /// Ids fed by prefill so far.
     pub(super) prefilled: usize,
+    /// Logits of a step of several texts, and how many had one.
+    together: Vec<f32>,
+    pub(super) steps: Vec<usize>,
 }
 
 impl Scripted {
@@ -122,6 +126,8 @@ impl Scripted {
             room: u64::MAX,
             fails_at: None,
             prefilled: 0,
+            together: Vec::new(),
+            steps: Vec::new(),
         }
     }
 
@@ -193,6 +199,36 @@ impl Forward for Scripted {
         }
         self.text.push(id);
         Ok(self.speak())
+    }
+    fn decode_together(&mut self, texts: &mut [&mut Fed], ids: &[u32]) -> Result<&mut [f32]> {
+        assert!(texts.len() == ids.len() && texts.len() <= TOGETHER);
+        let mut rows = Vec::new();
+        if texts.iter().any(|text| self.fails_at == Some(text.ids.len())) {
+            // Some had to go back farther than others.
+            for text in texts.iter_mut().skip(1) {
+                text.rewind(text.ids.len() - 1);
+            }
+            return Err(Error::damaged("packed_experts/layer_00.bin", "cut short"));
+        }
+        for (text, &id) in texts.iter_mut().zip(ids) {
+            assert!(text.ids.len() < self.context);
+            text.push(id);
+            rows.resize(rows.len() + self.vocabulary, 0.0);
+            let from = rows.len() - self.vocabulary;
+            (self.next)(&text.ids, &mut rows[from..]);
+        }
+        self.steps.push(texts.len());
+        self.together = rows;
+        Ok(&mut self.together)
+    }
+    fn excess_together(&self, texts: &[&mut Fed]) -> u64 {
+        (self.text.held.get() + texts.len() as u64).saturating_sub(self.room)
+    }
+    fn has_room_for(&self, ends: &[usize]) -> bool {
+        ends.iter().sum::<usize>() as u64 <= self.room
+    }
+    fn pass_tokens(&self) -> usize {
+        self.chunk
     }
     fn prefill_each(
         &mut self,
@@ -289,7 +325,8 @@ impl Bench {
                 Event::Text(text) => seen.push(text.to_owned()),
                 Event::Reasoning(text) => seen.push(format!("({text})")),
                 Event::ToolCall(call) => seen.push(format!("[{}]", call.call.name)),
-                Event::Prefill { .. } | Event::Token { .. } | Event::Scores(_) => {}
+                Event::Prefill { .. } | Event::Token { .. } | Event::Scores(_) | Event::PromptScores(_) => {}
+                Event::CallOpened(_) | Event::CallArguments(_) => {}
             }
             ControlFlow::Continue(())
         });
@@ -571,6 +608,22 @@ fn chat_parts_come_apart() {
     let (generation, _) = Bench::saying("<|tool_call>call:f{a:1}<tool_call|>").run(&[2], &options).unwrap();
     assert!(generation.truncated_tool_call && generation.tool_calls.is_empty());
     assert_eq!(generation.finish, Finish::Length);
+}
+
+#[test]
+fn text_that_waits_comes_out_before_a_call() {
+    let said = "Wait 12<|tool_call>call:f{}<tool_call|>3 and";
+    let options = GenerateOptions { stop: stopping(&["123", "2<"]).stop, ..chat(&["f"]) };
+    let (generation, seen) = Bench::saying(said).run(&[2], &options).unwrap();
+    assert_eq!(generation.tool_calls.len(), 1);
+    assert!(generation.text.starts_with("Wait 12"), "{}", generation.text);
+    let call = seen.iter().position(|seen| seen == "[f]").expect("a call");
+    assert_eq!(seen[..call].concat(), "Wait 12");
+    // One that is complete before the call ends the answer there.
+    let options = GenerateOptions { stop: stopping(&["12"]).stop, ..chat(&["f"]) };
+    let (generation, seen) = Bench::saying(said).run(&[2], &options).unwrap();
+    assert_eq!((generation.text.as_str(), generation.tool_calls.len()), ("Wait ", 0));
+    assert_eq!(seen.concat(), "Wait ");
 }
 
 #[test]

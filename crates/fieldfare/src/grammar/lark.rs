@@ -6,11 +6,17 @@
 //! request gets into the text.
 
 use super::schema::{Entry, Id, Schema, Shape};
+use crate::chat::NO_KEY;
 use serde_json::Value;
 use std::fmt::Write as _;
 
 /// Deepest nesting of values whose schema is open.
 const FREE_DEPTH: usize = 24;
+
+/// Most keys that are written at most once each, in any order: a rule for every set of those that are left.
+const MAX_ONCE: usize = 6;
+/// Most places where such a key may come, all tools of a grammar together.
+const MAX_ONCE_PLACES: usize = 4096;
 
 /// How values are spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,14 +26,20 @@ enum Spelling {
     Call(u32),
 }
 
-/// What no bare key of a call has: the complement of the reader's set of characters, as in a class of a regex.
-const NO_KEY: &str = r#"\x00-\x1f\x7f-\u{9f}:,{}\[\]()"="#;
 /// The other characters that the reader trims: white space.
 const TRIMMED: &str = r" \u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}";
 
 /// A bare key: what the reader of calls takes for one, without the white space that it trims, and no quote first.
 fn keys() -> String {
-    format!("/[^{NO_KEY}{TRIMMED}']([^{NO_KEY}]{{0,98}}[^{NO_KEY}{TRIMMED}])?/")
+    // As in a class of a regex.
+    let mut none = r"\x00-\x1f\x7f-\u{9f}".to_owned();
+    for c in NO_KEY {
+        if matches!(c, '[' | ']') {
+            none.push('\\');
+        }
+        none.push(c);
+    }
+    format!("/[^{none}{TRIMMED}']([^{none}]{{0,98}}[^{none}{TRIMMED}])?/")
 }
 
 /// Every whole number of 64 bits, with a sign or without, and no other.
@@ -57,6 +69,8 @@ pub(super) struct Writer {
     /// Rules of free values are there.
     free: bool,
     next: usize,
+    /// Of [`MAX_ONCE_PLACES`], those that were written.
+    once: usize,
 }
 
 /// Text of a JSON string as JSON writes it, between quotes: also how Lark spells a literal.
@@ -76,7 +90,7 @@ impl Writer {
     }
 
     fn new(spelling: Spelling) -> Self {
-        Self { text: String::new(), spelling, free: false, next: 0 }
+        Self { text: String::new(), spelling, free: false, next: 0, once: 0 }
     }
 
     /// Adds a line `name: body`.
@@ -178,13 +192,38 @@ impl Writer {
         format!("({space} {key} {any} (\",\"{space} {key} {any})*)?{space}\"}}\"")
     }
 
-    /// Likewise with some of these keys in any order and any values.
-    pub(super) fn some_entries(&mut self, keys: &[&str]) -> String {
+    /// Likewise with some of these keys in any order and any values; and whether no key can stand twice, which holds where
+    /// there are few.
+    pub(super) fn some_entries(&mut self, keys: &[&str]) -> (String, bool) {
+        if keys.is_empty() {
+            return ("\"}\"".to_owned(), true);
+        }
         let any = self.any();
         let keys: Vec<String> = keys.iter().map(|key| self.key(key)).collect();
+        let places = keys.len() << keys.len().min(MAX_ONCE);
+        if keys.len() <= MAX_ONCE && self.once + places <= MAX_ONCE_PLACES {
+            self.once += places;
+            return (self.entries_once(&keys, &any), true);
+        }
         let entry = self.fresh("pair");
         self.rule(&entry, &format!("({}) {any}", keys.join(" | ")));
-        format!("({entry} (\",\" {entry})*)? \"}}\"")
+        (format!("({entry} (\",\" {entry})*)? \"}}\""), false)
+    }
+
+    /// One rule for what may follow each set of keys that were written.
+    fn entries_once(&mut self, keys: &[String], any: &str) -> String {
+        let name = self.fresh("once");
+        let next = |written: usize| {
+            let left = keys.iter().enumerate().filter(|(at, _)| written >> at & 1 == 0);
+            let entry = |(at, key): (usize, &String)| format!("{key} {any} {name}_{}", written | 1 << at);
+            left.map(entry).collect::<Vec<_>>().join(" | ")
+        };
+        let all = (1 << keys.len()) - 1;
+        for written in 1..all {
+            self.rule(&format!("{name}_{written}"), &format!("\"}}\" | \",\" ({})", next(written)));
+        }
+        self.rule(&format!("{name}_{all}"), "\"}\"");
+        format!("(\"}}\" | {})", next(0))
     }
 
     /// Writes the rules of a schema; the name of its first one.
@@ -197,12 +236,13 @@ impl Writer {
         format!("{prefix}_{}", schema.root)
     }
 
-    /// The same of a schema of objects, without the opening brace.
-    pub(super) fn schema_entries(&mut self, schema: &Schema) -> Option<String> {
+    /// The same of a schema of objects, without the opening brace; and whether no key of it can stand twice.
+    pub(super) fn schema_entries(&mut self, schema: &Schema) -> Option<(String, bool)> {
         let root = schema.root_object()?;
+        let once = matches!(schema.shapes[root], Shape::Object { others: None, .. });
         let name = self.schema(schema);
         let prefix = name.rsplit_once('_').map_or(name.as_str(), |(prefix, _)| prefix);
-        Some(entries_name(prefix, root, 0, false))
+        Some((entries_name(prefix, root, 0, false), once))
     }
 
     fn shape(&mut self, shape: &Shape, prefix: &str, id: Id) -> String {

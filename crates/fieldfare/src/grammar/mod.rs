@@ -9,6 +9,7 @@
 mod apart;
 mod guide;
 mod lark;
+mod reader;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,11 @@ use lark::Writer;
 use llguidance::Matcher;
 use std::sync::Arc;
 use vocabulary::Vocabulary;
+
+/// Memory that grammars take from their first use on: compiled ones and what comes and goes while they are made...
+pub const BYTES: u64 = 24 << 20;
+/// ... and, for each token id, the vocabulary's tree.
+pub const BYTES_PER_ID: u64 = 152;
 
 /// What the answer itself may be.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -162,9 +168,12 @@ impl Grammars {
         if forced && calls.is_empty() {
             return Err(Error::bad("tool_choice", "names no tool of this request"));
         }
-        let call = match calls.as_slice() {
-            [] => None,
-            calls => Some(self.compile(&call(calls, control.quote), "tools")?),
+        let (call, told) = match calls.as_slice() {
+            [] => (None, Vec::new()),
+            calls => {
+                let (lark, told) = call(calls, control.quote);
+                (Some(self.compile(&lark, "tools")?), told)
+            }
         };
         let mut label = Vec::new();
         self.0.tokenizer().encode("thought\n", &mut label);
@@ -173,6 +182,7 @@ impl Grammars {
             label,
             content,
             call,
+            told,
             forced,
             single_call: rules.single_call,
             may_think: rules.may_think,
@@ -208,11 +218,21 @@ pub struct Bound {
     label: Vec<u32>,
     content: Option<Start>,
     call: Option<Start>,
+    /// Tools in whose calls no key can stand twice.
+    told: Vec<String>,
     forced: bool,
     single_call: bool,
     may_think: bool,
     starts_in_thought: bool,
     thought_tokens: Option<usize>,
+}
+
+impl Bound {
+    /// The tools in whose arguments no key can stand twice, so that what is written of them is final
+    /// ([`crate::chat::OutputParser::telling`]).
+    pub fn told_calls(&self) -> &[String] {
+        &self.told
+    }
 }
 
 impl Plan for Bound {
@@ -229,25 +249,30 @@ fn json(schema: &Schema) -> String {
     writer.finish()
 }
 
-/// The grammar of what stands between the tokens that open and close a call.
-fn call(calls: &[&CallRule], quote: u32) -> String {
+/// The grammar of what stands between the tokens that open and close a call, and the names of the tools in whose arguments
+/// no key can stand twice.
+fn call(calls: &[&CallRule], quote: u32) -> (String, Vec<String>) {
     let mut writer = Writer::call(quote);
     let mut names = Vec::with_capacity(calls.len());
+    let mut told = Vec::new();
     for (at, call) in calls.iter().enumerate() {
-        let entries = match &call.arguments {
-            ArgumentRule::Open => writer.any_entries(),
+        let (entries, once) = match &call.arguments {
+            ArgumentRule::Open => (writer.any_entries(), false),
             ArgumentRule::Keys(keys) => {
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
                 writer.some_entries(&keys)
             }
             ArgumentRule::Fits(schema) => {
-                writer.schema_entries(schema).unwrap_or_else(|| writer.any_entries())
+                writer.schema_entries(schema).unwrap_or_else(|| (writer.any_entries(), false))
             }
         };
+        if once {
+            told.push(call.name.clone());
+        }
         let opener = serde_json::Value::String(format!("call:{}{{", call.name)).to_string();
         writer.rule(&format!("call{at}"), &format!("{opener} {entries}"));
         names.push(format!("call{at}"));
     }
     writer.rule("start", &names.join(" | "));
-    writer.finish()
+    (writer.finish(), told)
 }

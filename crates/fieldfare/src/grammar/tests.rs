@@ -485,12 +485,12 @@ fn calls_have_the_keys_that_can_be_read_back() {
         "",
     ];
     let rule = CallRule { name: "f".to_owned(), arguments: ArgumentRule::Open };
-    let open = call(&[&rule], 52);
+    let open = call(&[&rule], 52).0;
     let fixed = |key: &str| CallRule::strict("f", &json!({ "properties": { key: { "type": "null" } } }));
     for key in good {
         let text = format!("call:f{{{key}:null}}");
         assert!(takes(&open, &text), "{key:?}");
-        assert!(takes(&call(&[&fixed(key).unwrap()], 52), &text), "{key:?}");
+        assert!(takes(&call(&[&fixed(key).unwrap()], 52).0, &text), "{key:?}");
     }
     for key in bad {
         assert!(!takes(&open, &format!("call:f{{{key}:null}}")), "{key:?}");
@@ -554,4 +554,39 @@ fn branches_are_compared_within_bounds() {
     let many: Vec<Value> =
         (0..64).map(|i| json!({ "properties": { "kind": { "const": i } }, "required": ["kind"] })).collect();
     Schema::parse(&json!({ "oneOf": many }), "schema", false).unwrap();
+}
+
+#[test]
+fn few_keys_come_once_each_and_only_such_calls_are_told() {
+    let keys = |count: usize| ArgumentRule::Keys((0..count).map(|at| format!("k{at}")).collect());
+    let rule = |name: &str, arguments| CallRule { name: name.to_owned(), arguments };
+    let open = json!({ "properties": { "a": { "type": "null" } }, "additionalProperties": true });
+    let rules = [
+        rule("six", keys(6)),
+        rule("seven", keys(7)),
+        rule("one", keys(1)),
+        rule("any", ArgumentRule::Open),
+        strict().1,
+        CallRule::strict("others", &open).unwrap(),
+    ];
+    let (lark, told) = call(&rules.iter().collect::<Vec<_>>(), 52);
+    assert_eq!(told, ["six", "one", "get_more"]);
+    for (text, fits) in [
+        ("call:six{}", true),
+        ("call:six{k3:1,k0:2,k5:[]}", true),
+        ("call:six{k5:1,k4:1,k3:1,k2:1,k1:1,k0:1}", true),
+        ("call:six{k5:1,k4:1,k5:1}", false),
+        ("call:six{k5:1,}", false),
+        ("call:six{k0:1,k1:1,k2:1,k3:1,k4:1,k5:1,k0:1}", false),
+        ("call:one{k0:null}", true),
+        ("call:one{k0:null,k0:null}", false),
+        ("call:seven{k0:1,k6:2,k0:3}", true),
+    ] {
+        assert_eq!(takes(&lark, text), fits, "{text}");
+    }
+    // Many tools do not make the grammar grow without end.
+    let many: Vec<CallRule> = (0..256).map(|at| rule(&format!("t{at}"), keys(6))).collect();
+    let (lark, told) = call(&many.iter().collect::<Vec<_>>(), 52);
+    assert!(told.len() >= 8 && told.len() < 256, "{}", told.len());
+    assert!(takes(&lark, "call:t0{k5:1}") && takes(&lark, "call:t255{k5:1,k5:2}"));
 }

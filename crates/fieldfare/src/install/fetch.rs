@@ -14,7 +14,7 @@ use super::proof::Proofs;
 use super::repack;
 use super::retry::Patience;
 use super::run::{Run, tidy};
-use super::target::Target;
+use super::target::{JOURNAL, Target};
 use super::transfer::BUDGET;
 use super::{Installed, Listener, Stage};
 use crate::format::{Integrity, LAYOUT, Layout, ModelDir};
@@ -95,6 +95,8 @@ pub struct Preview {
     pub requests: usize,
     /// Bytes to fetch.
     pub fetch_bytes: u64,
+    /// Of these, bytes that an unfinished install there has fetched already.
+    pub kept_bytes: u64,
     /// Bytes of the model directory.
     pub model_bytes: u64,
     /// Where it goes.
@@ -122,11 +124,19 @@ pub fn preview(options: &FetchOptions, listener: Listener<'_>) -> Result<Preview
         source_bytes: prover.files.iter().map(|n| prover.hub.file(*n).size).sum(),
         requests,
         fetch_bytes,
+        kept_bytes: job.kept(options, &journal_of(&options.output)),
         model_bytes: job.plan.bytes() + prover.geometry.layout_bytes.len() as u64,
         output: options.output.clone(),
         free_bytes: crate::sys::file::free_space(place).ok(),
         bytes_per_second,
     })
+}
+
+/// The record of an install to `output`.
+fn journal_of(output: &Path) -> PathBuf {
+    let mut name = output.as_os_str().to_owned();
+    name.push(JOURNAL);
+    PathBuf::from(name)
 }
 
 /// Removes what an unfinished install over a network left for `output`: the journal and `NAME.partial`. True if there was

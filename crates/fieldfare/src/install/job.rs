@@ -1,5 +1,6 @@
 //! Everything that an install over a network asks, checks and decides before the first byte of payload.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
@@ -9,7 +10,7 @@ use super::build::SLACK;
 use super::fetch::FetchOptions;
 use super::hub::{FileInfo, Hub, Remote, is_commit};
 use super::journal::{Journal, State};
-use super::plan::{FetchPlan, Parts, Piece};
+use super::plan::{Done, FetchPlan, Parts, Piece};
 use super::proof::Prover;
 use super::repack::{self, Geometry};
 use super::schema::{self, Checked};
@@ -124,6 +125,13 @@ impl Job {
         }
         text.push_str(&self.plan.fingerprint());
         hash::hex(&hash::sha256(text.as_bytes()))
+    }
+
+    /// Bytes that an unfinished install of just this has fetched already, as the journal at `path` says.
+    pub(crate) fn kept(&self, options: &FetchOptions, path: &Path) -> u64 {
+        let begun = Journal::peek(path).filter(|state| state.binding == self.binding(options.layout));
+        let fetched = |state: State| self.plan.traffic(&Done::new()).1 - self.plan.traffic(&state.done).1;
+        begun.map_or(0, fetched)
     }
 
     /// Whether the source tells versions of its files apart: by a commit, or each file by itself. If not, what one run fetched and

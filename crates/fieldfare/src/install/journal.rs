@@ -87,6 +87,14 @@ impl Journal {
         Ok(Some((Self { path: path.to_path_buf(), file, at: good as u64 }, state)))
     }
 
+    /// What the journal at `path` says, if there is a good one; nothing is changed.
+    pub(crate) fn peek(path: &Path) -> Option<State> {
+        let meta = std::fs::symlink_metadata(path).ok().filter(|meta| meta.is_file() && meta.len() <= CAP)?;
+        let mut bytes = Vec::new();
+        File::open(path).ok()?.take(meta.len()).read_to_end(&mut bytes).ok()?;
+        read(&bytes).ok()?.0
+    }
+
     /// Records, durably, that these steps are done.
     pub(crate) fn done(&mut self, mut steps: Vec<usize>) -> Result<()> {
         steps.sort_unstable();
@@ -249,6 +257,12 @@ mod tests {
         }
         // A torn tail is cut off, so that what is appended is whole.
         std::fs::write(&path, &bytes[..bytes.len() - 3]).expect("write");
+        assert!(Journal::peek(&path).expect("good").proven.is_empty());
+        assert_eq!(
+            std::fs::metadata(&path).expect("there").len() as usize,
+            bytes.len() - 3,
+            "a look changes nothing"
+        );
         let (mut journal, state) = Journal::open(&path).expect("good").expect("there");
         assert!(state.proven.is_empty());
         journal.proven(0).expect("append");

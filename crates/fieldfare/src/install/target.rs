@@ -23,6 +23,8 @@ use crate::{Error, Result};
 
 /// Marks an unfinished directory as ours.
 pub(crate) const MARKER: &str = ".fieldfare-partial";
+/// What is added to a model's name for the record of an install over a network.
+pub(crate) const JOURNAL: &str = ".install.journal";
 
 /// What a former run left at `NAME.partial`.
 enum Leftover {
@@ -87,7 +89,7 @@ impl Target {
     #[cfg(feature = "install")]
     pub(crate) fn acquire_beside(output: &Path) -> Result<Option<Self>> {
         let (named, name) = place(output)?;
-        let beside = [".partial", ".install.journal", ".install.lock"].map(|end| beside(&named, &name, end));
+        let beside = [".partial", JOURNAL, ".install.lock"].map(|end| beside(&named, &name, end));
         if !is_marked(&named) && beside.iter().all(|path| fs::symlink_metadata(path).is_err()) {
             return Ok(None);
         }
@@ -102,7 +104,7 @@ impl Target {
         let parent = fs::canonicalize(parent).map_err(Error::io("open", parent))?;
         let path = parent.join(name);
         let with = |end| beside(&path, name, end);
-        let (partial, journal) = (with(".partial"), with(".install.journal"));
+        let (partial, journal) = (with(".partial"), with(JOURNAL));
         let hold = Hold::acquire(&with(".install.lock"), &path)?;
         Ok(Self { named, parent, path, partial, journal, overwrite, begun: false, hold })
     }

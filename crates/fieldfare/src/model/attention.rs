@@ -7,7 +7,7 @@
 //! every chunking.
 
 use super::config::{Config, LayerKind};
-use super::forward::Pass;
+use super::forward::{Pass, Texts};
 use super::kv::{Line, OwnKv, Sequence};
 use super::scratch::Scratch;
 use super::weights::AttentionWeights;
@@ -16,13 +16,18 @@ use crate::Result;
 use fieldfare_kernels::{Attention, Kernels, KvSpan};
 use std::ops::Range;
 
-/// Fills the rope tables for the positions `first..first + rows`.
-pub(super) fn fill_rope(config: &Config, first: usize, rows: usize, tables: &mut [RopeRows<'_>; 2]) {
+/// Fills the rope tables for so many rows at the given positions.
+pub(super) fn fill_rope(
+    config: &Config,
+    rows: usize,
+    position: impl Fn(usize) -> usize,
+    tables: &mut [RopeRows<'_>; 2],
+) {
     for (kind, table) in [LayerKind::Sliding, LayerKind::Full].into_iter().zip(tables) {
         let frequencies = &config.rope_frequencies[kind.index()];
         let half = frequencies.len();
         for row in 0..rows {
-            let position = (first + row) as f32;
+            let position = position(row) as f32;
             let entries =
                 table.cos[row * half..][..half].iter_mut().zip(&mut table.sin[row * half..][..half]);
             for ((cos, sin), frequency) in entries.zip(frequencies) {
@@ -44,7 +49,7 @@ pub(super) fn attend(
     pass: &mut Pass<'_>,
     layer: usize,
     weights: &AttentionWeights,
-    sequence: &mut Sequence,
+    texts: &mut Texts<'_, '_>,
     block: &Range<usize>,
     s: &mut Scratch,
     w: &mut WideRows<'_>,
@@ -83,22 +88,15 @@ pub(super) fn attend(
     pass.probe(Some(layer), "attn_k", kv_len, &s.k);
     pass.probe(Some(layer), "attn_v", kv_len, &s.v);
 
-    keep_own(kernels, rows, kv_heads, width, s);
-    let window = config.window(kind);
-    let seen = window.map_or(0, |window| (pass.first + 1).saturating_sub(window))..pass.first;
-    let spans = spans(sequence.layer(layer), &s.own, seen, pass.first, rows, (kv_heads, width));
-    let attention = Attention {
-        heads: config.num_attention_heads,
-        kv_heads,
-        width,
-        first: pass.first,
-        rows,
-        window,
-        spans: &spans,
-    };
-    let (q, attended) = (&s.q[..rows * q_len], &mut s.attended[..rows * q_len]);
-    kernels.attend(pass.pool, &attention, q, &mut s.attend, attended);
-    sequence.append(layer, pass.first, rows, &s.own)?;
+    match texts {
+        Texts::One(sequence) => look(pass, layer, sequence, pass.first, 0..rows, s)?,
+        Texts::Each(sequences) => {
+            for row in 0..rows {
+                let position = pass.position(block.start + row);
+                look(pass, layer, sequences[block.start + row], position, row..row + 1, s)?;
+            }
+        }
+    }
 
     pass.load(&s.attended, rows, q_len, &mut s.acts);
     pass.matmul(&weights.o_proj, &s.attended, &s.acts, &mut s.branch);
@@ -110,12 +108,37 @@ pub(super) fn attend(
     Ok(())
 }
 
+/// Attention of some rows of the block, neighbours in one text from position `first` on, over its cache and themselves;
+/// stores their keys and values.
+fn look(
+    pass: &Pass<'_>,
+    layer: usize,
+    sequence: &mut Sequence,
+    first: usize,
+    rows: Range<usize>,
+    s: &mut Scratch,
+) -> Result<()> {
+    let (config, kernels) = (pass.config, pass.kernels);
+    let kind = config.layers[layer];
+    let (heads, width, kv_heads) =
+        (config.num_attention_heads, config.head_width(kind), config.kv_heads(kind));
+    keep_own(kernels, &rows, kv_heads, width, s);
+    let window = config.window(kind);
+    let seen = window.map_or(0, |window| (first + 1).saturating_sub(window))..first;
+    let spans = spans(sequence.layer(layer), &s.own, seen, first, rows.len(), (kv_heads, width));
+    let attention = Attention { heads, kv_heads, width, first, rows: rows.len(), window, spans: &spans };
+    let part = rows.start * heads * width..rows.end * heads * width;
+    let (q, attended) = (&s.q[part.clone()], &mut s.attended[part]);
+    kernels.attend(pass.pool, &attention, q, &mut s.attend, attended);
+    sequence.append(layer, first, rows.len(), &s.own)
+}
+
 /// Rounds the rows' keys and values to the cache's type, heads first.
-fn keep_own(kernels: &Kernels, rows: usize, kv_heads: usize, width: usize, s: &mut Scratch) {
-    for row in 0..rows {
+fn keep_own(kernels: &Kernels, rows: &Range<usize>, kv_heads: usize, width: usize, s: &mut Scratch) {
+    for row in 0..rows.len() {
         for head in 0..kv_heads {
-            let from = (row * kv_heads + head) * width;
-            let to = (head * rows + row) * width;
+            let from = ((rows.start + row) * kv_heads + head) * width;
+            let to = (head * rows.len() + row) * width;
             s.own.k.store(kernels, to, &s.k[from..from + width]);
             s.own.v.store(kernels, to, &s.v[from..from + width]);
         }

@@ -1,6 +1,7 @@
 //! What a model of a known shape takes besides its weights: made of the very buffers that a runner has, so that advice about
 //! a model that is not there is the plan of one that is.
 
+use super::TOGETHER;
 use super::config::Config;
 use super::forward::{AHEAD_ROWS, BLOCK_ROWS};
 use super::kv::{KvCache, KvType};
@@ -65,7 +66,8 @@ pub(super) fn buffers(
 ) -> (Shape, KvCache, Scratch) {
     let planes = options.precision.planes();
     let pass_rows = options.prefill_chunk_tokens.min(options.max_context);
-    let rows = (pass_rows.min(BLOCK_ROWS), pass_rows);
+    // A step of several texts is a pass of as many rows.
+    let rows = (pass_rows.min(BLOCK_ROWS).max(TOGETHER), pass_rows.max(TOGETHER));
     (
         Shape::new(config, planes.is_none()),
         KvCache::new(config, kind, options.max_context),
@@ -75,7 +77,7 @@ pub(super) fn buffers(
 
 /// Bytes of activation buffers at most that stay.
 pub(super) fn scratch_bytes(wide: Shape, scratch: &Scratch, config: &Config) -> u64 {
-    (scratch.bytes_at_most(config) as u64).saturating_add(wide.bytes(1))
+    (scratch.bytes_at_most(config) as u64).saturating_add(wide.bytes(TOGETHER))
 }
 
 /// Transit buffers of a pass of so many tokens: enough that a disk has work while an expert is computed, and for long

@@ -2,6 +2,9 @@
 //!
 //! A pass goes through a layer with all its rows before the next layer begins, so that each expert is read once for the
 //! whole prompt. Attention, router and shared expert take the rows in blocks, whose scratch is small.
+//!
+//! The rows are of one text, or each of one of its own: then several texts share a step, and only attention and the rope
+//! tables know the difference.
 
 use super::attention;
 use super::config::Config;
@@ -42,15 +45,30 @@ pub(super) struct Pass<'a> {
     pub(super) probe: Option<&'a mut (dyn Probe + 'static)>,
     /// Who chooses the experts, if not the router.
     pub(super) reroute: Option<&'a mut (dyn RouteOverride + 'static)>,
-    /// Position of the first row of the pass.
+    /// Position of the first row of the pass, where all rows are of one text.
     pub(super) start: usize,
+    /// The position of every row, where each is of a text of its own.
+    pub(super) each_at: Option<&'a [usize]>,
     /// Position of the first row of the block.
     pub(super) first: usize,
     /// Rows of the block.
     pub(super) rows: usize,
 }
 
+/// Whose rows a pass has.
+pub(super) enum Texts<'a, 'b> {
+    /// All rows are one text's, one after the other.
+    One(&'a mut Sequence),
+    /// Each row is another text's.
+    Each(&'a mut [&'b mut Sequence]),
+}
+
 impl Pass<'_> {
+    /// Where a row of the pass is in its text.
+    pub(super) fn position(&self, row: usize) -> usize {
+        self.each_at.map_or(self.start + row, |each| each[row])
+    }
+
     /// Turns to the given rows of the pass.
     pub(super) fn turn_to(&mut self, rows: &Range<usize>) {
         (self.first, self.rows) = (self.start + rows.start, rows.len());
@@ -151,7 +169,7 @@ pub(super) fn forward(
     pass: &mut Pass<'_>,
     weights: &Weights,
     ids: &[u32],
-    sequence: &mut Sequence,
+    texts: &mut Texts<'_, '_>,
     store: &mut ExpertStore,
     look: &mut Looker,
     s: &mut Scratch,
@@ -166,8 +184,10 @@ pub(super) fn forward(
         pass.kernels.scale(x, pass.config.embed_scale);
     });
     pass.probe(None, "embed_scaled", hidden, w.x);
-    attention::fill_rope(pass.config, pass.start, rows, &mut w.rope);
+    attention::fill_rope(pass.config, rows, |row| pass.position(row), &mut w.rope);
     let ahead = rows >= AHEAD_ROWS;
+    let alone = rows == 1 && matches!(texts, Texts::One(_));
+    let few = alone || matches!(texts, Texts::Each(_));
     if ahead {
         store.read_ahead(0);
     }
@@ -180,14 +200,16 @@ pub(super) fn forward(
             }
             pass.turn_to(&block);
             pass.probe(Some(layer), "input", hidden, &w.x[block.start * hidden..]);
-            attention::attend(pass, layer, &layer_weights.attention, sequence, &block, s, w)?;
+            attention::attend(pass, layer, &layer_weights.attention, texts, &block, s, w)?;
             moe::route(pass, layer, &layer_weights.feed_forward, store, &block, s, w);
         }
         let part = moe::Part { layer, weights: &layer_weights.feed_forward, rows };
-        if rows == 1 {
-            look.check(layer, &s.routed.ids[..pass.config.top_k_experts]);
-            moe::one_row(pass, &part, store, s, w)?;
-            if let Some(next) = weights.layers.get(layer + 1) {
+        if few {
+            if alone {
+                look.check(layer, &s.routed.ids[..pass.config.top_k_experts]);
+            }
+            moe::few_rows(pass, &part, store, s, w)?;
+            if alone && let Some(next) = weights.layers.get(layer + 1) {
                 look.guess(pass, layer + 1, &next.feed_forward, store, w.x);
             }
         } else {

@@ -36,6 +36,9 @@ use crate::Result;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 
+/// Texts of one step at most.
+pub const TOGETHER: usize = 8;
+
 /// What the token loop needs from a model. `model::Runner` implements it; tests script it.
 ///
 /// Positions count from 0; the KV cache holds the ids fed so far. Logits are soft-capped float32, one for each
@@ -62,6 +65,10 @@ pub trait Forward {
     ) -> Result<&mut [f32]>;
     /// Feeds one generated id and returns the logits after it.
     fn decode(&mut self, id: u32) -> Result<&mut [f32]>;
+    /// Feeds each of `texts`, at most [`TOGETHER`] of them, one generated id, all in one pass; returns their logits, one
+    /// row after the other. They are what each would get by itself. After an error every text is where it was, or as far
+    /// back as it had to go.
+    fn decode_together(&mut self, texts: &mut [&mut Self::Sequence], ids: &[u32]) -> Result<&mut [f32]>;
     /// Like [`Forward::prefill`], but hands out the logits after every id (index into `ids`, logits). `between` is
     /// asked at least once a layer and pass, since a pass without an answer may take a while.
     fn prefill_each(
@@ -80,6 +87,12 @@ pub trait Forward {
     /// Bytes of kept texts, and of what this one keeps for going back, that are too many once `rows` more ids are fed and
     /// other texts have grown by `extra` bytes. What is not given up in time is taken from this text's points.
     fn excess(&self, rows: usize, extra: u64) -> u64;
+    /// [`Forward::excess`] once each of `texts`, which all are apart from the text that is worked on, has one id more.
+    fn excess_together(&self, texts: &[&mut Self::Sequence]) -> u64;
+    /// Whether texts may grow to these numbers of ids beside each other, were nothing else kept.
+    fn has_room_for(&self, ends: &[usize]) -> bool;
+    /// Tokens of a prefill pass at most.
+    fn pass_tokens(&self) -> usize;
     /// What [`Kept::write`] wrote, about so many bytes, for which memory is freed before they are read.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! The feed-forward half of a layer: the shared expert, the router, the routed experts, the sum of both
 //! branches.
 //!
-//! Both branches start from the same residual. The router runs in f32 and comes first. One row has the experts missing
-//! read while the shared expert is computed, takes them as they arrive and keeps their results apart. Many rows take the
-//! experts by ascending id, each once for all its rows, and add to the rows' sums at once. A row's results are added by
-//! ascending expert id in both cases, so neither the order of arrival nor the chunking changes a bit.
+//! Both branches start from the same residual. The router runs in f32 and comes first. The row of a step, or the few rows
+//! of one that several texts share, have the experts missing read while the shared expert is computed, take each once, as
+//! they arrive, and keep their results apart. Many rows take the experts by ascending id, each once for all its rows, and
+//! add to the rows' sums at once. A row's results are added by ascending expert id in both cases, so neither the order of
+//! arrival, nor the chunking, nor the rows beside it change a bit.
 
 use super::forward::{Pass, blocks};
 use super::scratch::{FEW_ROWS, OneExpert, Routed, Scratch};
@@ -52,8 +53,9 @@ pub(super) fn route(
         let shares = &mut r.weights[row * k..(row + 1) * k];
         top_k(logits, k, &mut r.picked);
         ids.copy_from_slice(&r.picked);
+        let position = pass.position(row);
         if let Some(reroute) = pass.reroute.as_deref_mut() {
-            reroute.choose(layer, pass.first + at, ids);
+            reroute.choose(layer, position, ids);
             ids.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
         }
         expert_weights(logits, ids, &weights.per_expert_scale, shares);
@@ -70,8 +72,8 @@ pub(super) fn route(
     }
 }
 
-/// Both branches of the only row, decode's way.
-pub(super) fn one_row(
+/// Both branches of all rows, at most [`super::TOGETHER`], decode's way.
+pub(super) fn few_rows(
     pass: &mut Pass<'_>,
     part: &Part<'_>,
     store: &mut ExpertStore,
@@ -79,24 +81,26 @@ pub(super) fn one_row(
     w: &mut WideRows<'_>,
 ) -> Result<()> {
     let (hidden, k) = (pass.config.hidden_size, pass.config.top_k_experts);
-    s.routed.group(k, pass.config.num_experts);
+    s.routed.group(part.rows * k, pass.config.num_experts);
     store.begin(part.layer, &s.routed.wanted)?;
+    pass.turn_to(&(0..part.rows));
     shared_expert(pass, part, w.x, s);
     let Routed { starts, uses, parts, weights, mine, input, .. } = &mut s.routed;
     store.finish(&mut |expert, blob| {
-        let at = starts[expert];
-        mine.gather(pass, w.input, input, std::iter::once(0));
+        let mine_are = starts[expert]..starts[expert + 1];
+        mine.gather(pass, w.input, input, uses[mine_are.clone()].iter().map(|&position| position / k));
         mine.run(pass, &part.weights.experts, blob);
-        parts[at * hidden..(at + 1) * hidden].copy_from_slice(&mine.out[..hidden]);
+        let out = &mine.out[..mine_are.len() * hidden];
+        parts[mine_are.start * hidden..mine_are.end * hidden].copy_from_slice(out);
         Ok(())
     })?;
-    // They lie by ascending expert id.
-    let sums = &mut w.sums[..hidden];
-    sums.fill(0.0);
-    for (&rank, part) in uses[..k].iter().zip(parts.chunks_exact(hidden)) {
-        pass.kernels.add_scaled(sums, weights[rank], part);
+    // They lie by ascending expert id, and so do those of each row.
+    w.sums[..part.rows * hidden].fill(0.0);
+    for (&position, part) in uses[..part.rows * k].iter().zip(parts.chunks_exact(hidden)) {
+        let row = position / k;
+        pass.kernels.add_scaled(&mut w.sums[row * hidden..(row + 1) * hidden], weights[position], part);
     }
-    combine(pass, part, &(0..1), s, w);
+    combine(pass, part, &(0..part.rows), s, w);
     Ok(())
 }
 

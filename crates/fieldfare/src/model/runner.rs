@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::core_ahead::CoreAhead;
 use super::footprint;
-use super::forward::{Pass, forward};
+use super::forward::{Pass, Texts, forward};
 use super::kv::{KvCache, Sequence};
 use super::look_ahead::Looker;
 use super::options::{Memory, RunnerOptions};
@@ -11,14 +11,14 @@ use super::prepared::Prepared;
 use super::scratch::{HEAD_ROWS, Scratch};
 use super::weights::Weights;
 use super::wide::{Shape, Wide};
-use super::{Forward, Kept, Probe, RouteOverride, head};
+use super::{Forward, Kept, Probe, RouteOverride, TOGETHER, head};
 use crate::format::ModelDir;
 use crate::store::{ExpertStore, RdAdvise, Reads};
 use crate::{Error, Result};
 use fieldfare_kernels::{Kernels, Planes, Pool};
 use std::borrow::Borrow;
 use std::io::{self, Read, Write};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -100,8 +100,8 @@ pub struct Runner {
     scratch: Scratch,
     /// How large the buffers of a pass are.
     wide: Shape,
-    /// Those of a pass of one token.
-    one: Wide,
+    /// Those of a step: a row for each text.
+    few: Wide,
     /// Tokens of a pass at most.
     pass_tokens: usize,
     probe: Option<Box<dyn Probe>>,
@@ -133,7 +133,7 @@ impl Runner {
             _core: core,
             planes: options.precision.planes(),
             wide,
-            one: Wide::new(wide, 1)?,
+            few: Wide::new(wide, TOGETHER)?,
             pass_tokens: memory.pass_tokens.min(options.prefill_chunk_tokens).min(options.max_context).max(1),
             look: Looker::new(options.look_ahead, config.hidden_size, config.num_experts),
             dir,
@@ -194,7 +194,7 @@ impl Runner {
             read_time: store.read_time,
             kv_bytes: usize::try_from(self.cache.bytes()).unwrap_or(usize::MAX),
             slot_bytes: self.store.slot_bytes(),
-            scratch_bytes: self.scratch.bytes() + self.one.bytes(),
+            scratch_bytes: self.scratch.bytes() + self.few.bytes(),
             slots: self.store.slots(),
             reads: Some(self.store.reads()),
             rdadvise: self.store.advice(),
@@ -232,8 +232,13 @@ impl Runner {
 
     /// Leaves the slots what the cache at `end` and `beside` do not take of what they share, but never fewer than `least`.
     fn resize_slots(&mut self, end: usize, beside: u64, least: usize) {
+        self.leave_slots(self.sequence.held_at(end).saturating_add(beside), least);
+    }
+
+    /// Leaves the slots what `taken` leaves of what they share, but never fewer than `least`.
+    fn leave_slots(&mut self, taken: u64, least: usize) {
         let Some(shared) = self.memory.shared_bytes else { return };
-        let left = shared.saturating_sub(self.sequence.held_at(end)).saturating_sub(beside);
+        let left = shared.saturating_sub(taken);
         let slots = usize::try_from(left / self.dir.manifest().expert_stride.max(1)).unwrap_or(usize::MAX);
         self.store.resize(slots.max(least));
     }
@@ -242,13 +247,37 @@ impl Runner {
     /// grown to `end` and others by `extra`.
     fn excess_at(&self, end: usize, pass_bytes: u64, extra: u64) -> u64 {
         let held = self.sequence.held_at(end).saturating_add(extra);
+        self.beyond(held, pass_bytes, end)
+    }
+
+    /// Bytes by which `held` is more than texts may take beside a pass, where the longest of them has `longest` ids.
+    fn beyond(&self, held: u64, pass_bytes: u64, longest: usize) -> u64 {
         match self.memory.shared_bytes {
             Some(shared) => {
                 let floor =
                     (self.memory.floor_slots as u64).saturating_mul(self.dir.manifest().expert_stride);
                 held.saturating_add(pass_bytes.max(floor)).saturating_sub(shared)
             }
-            None => held.saturating_sub(self.cache.bytes_for(end)).saturating_sub(self.memory.kept_bytes),
+            None => held.saturating_sub(self.cache.bytes_for(longest)).saturating_sub(self.memory.kept_bytes),
+        }
+    }
+
+    /// What all texts come to at most when each of `texts` has one id more.
+    fn held_together(&self, texts: &[&mut Sequence]) -> u64 {
+        let growth: i128 = texts.iter().map(|text| text.growth(text.position() + 1)).sum();
+        u64::try_from((i128::from(self.cache.bytes()) + growth).max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Refuses what is no step of several texts.
+    fn check_together(&self, texts: &[&mut Sequence], ids: &[u32]) -> Result<()> {
+        if texts.is_empty() || texts.len() != ids.len() || texts.len() > TOGETHER {
+            let reason = format!("{} texts with {} ids, and at most {TOGETHER}", texts.len(), ids.len());
+            return Err(Error::bad("texts", reason));
+        }
+        self.check_ids(ids)?;
+        match texts.iter().find(|text| text.position() >= self.max_context) {
+            Some(text) => Err(Error::ContextFull { prompt: text.position() + 1, context: self.max_context }),
+            None => Ok(()),
         }
     }
 
@@ -267,6 +296,10 @@ impl Runner {
             let prompt = self.position().saturating_add(ids.len());
             return Err(Error::ContextFull { prompt, context: self.max_context });
         }
+        self.check_ids(ids)
+    }
+
+    fn check_ids(&self, ids: &[u32]) -> Result<()> {
         let vocab = self.config.vocab_size;
         match ids.iter().find(|&&id| id as usize >= vocab) {
             Some(id) => Err(Error::bad("token id", format!("{id} is beyond the vocabulary of {vocab}"))),
@@ -341,14 +374,15 @@ impl Runner {
             probe: self.probe.as_deref_mut(),
             reroute: self.reroute.as_deref_mut(),
             start,
+            each_at: None,
             first: start,
             rows: ids.len(),
         };
-        let (sequence, store, scratch) = (&mut self.sequence, &mut self.store, &mut self.scratch);
+        let (store, scratch) = (&mut self.store, &mut self.scratch);
         let mut own = wide;
-        let mut wide = own.as_mut().unwrap_or(&mut self.one).rows();
-        let look = &mut self.look;
-        let done = forward(&mut pass, &self.weights, ids, sequence, store, look, scratch, &mut wide, between);
+        let mut wide = own.as_mut().unwrap_or(&mut self.few).rows();
+        let (look, texts) = (&mut self.look, &mut Texts::One(&mut self.sequence));
+        let done = forward(&mut pass, &self.weights, ids, texts, store, look, scratch, &mut wide, between);
         if let Err(error) = done {
             self.sequence.rewind(start);
             return Err(error);
@@ -362,15 +396,9 @@ impl Runner {
         let mut at = rows.start;
         while at < rows.end {
             let block = at..rows.end.min(at + HEAD_ROWS);
-            let needed = block.len() * self.config.vocab_size;
-            if self.scratch.logits.len() < needed {
-                self.scratch.logits.resize(needed, 0.0);
-            }
-            head::logits(&mut pass, &self.weights.head, &block, wide.x, &mut self.scratch);
-            // No input makes a whole model compute such numbers, and every answer to them would be nonsense.
-            if !self.scratch.logits[..needed].iter().all(|logit| logit.is_finite()) {
+            if let Err(error) = speak(&mut pass, &self.weights, &block, wide.x, &mut self.scratch) {
                 self.sequence.rewind(start);
-                return Err(Error::damaged(WEIGHT_FILES, "the model computed logits that are no numbers"));
+                return Err(error);
             }
             for (row, logits) in block.clone().zip(self.scratch.logits.chunks_exact(self.config.vocab_size)) {
                 if each(row, logits).is_break() {
@@ -381,6 +409,26 @@ impl Runner {
         }
         Ok(())
     }
+}
+
+/// Computes the logits of some rows of a pass.
+fn speak(
+    pass: &mut Pass<'_>,
+    weights: &Weights,
+    rows: &Range<usize>,
+    x: &[f32],
+    scratch: &mut Scratch,
+) -> Result<()> {
+    let needed = rows.len() * pass.config.vocab_size;
+    if scratch.logits.len() < needed {
+        scratch.logits.resize(needed, 0.0);
+    }
+    head::logits(pass, &weights.head, rows, x, scratch);
+    // No input makes a whole model compute such numbers, and every answer to them would be nonsense.
+    if scratch.logits[..needed].iter().all(|logit| logit.is_finite()) {
+        return Ok(());
+    }
+    Err(Error::damaged(WEIGHT_FILES, "the model computed logits that are no numbers"))
 }
 
 /// Which rows of a pass need logits.
@@ -477,6 +525,45 @@ impl Forward for Runner {
         Ok(&mut self.scratch.logits[..self.config.vocab_size])
     }
 
+    fn decode_together(&mut self, texts: &mut [&mut Sequence], ids: &[u32]) -> Result<&mut [f32]> {
+        self.check_together(texts, ids)?;
+        self.leave_slots(self.held_together(texts), self.config.layers.len());
+        let before = self.store.stats();
+        let (starts, rows): (Vec<usize>, _) = (texts.iter().map(|text| text.position()).collect(), ids.len());
+        let mut pass = Pass {
+            config: &self.config,
+            resident: self.dir.resident().bytes(),
+            kernels: self.kernels,
+            pool: &self.pool,
+            planes: self.planes,
+            // It knows one text.
+            probe: None,
+            reroute: self.reroute.as_deref_mut(),
+            start: 0,
+            each_at: Some(&starts),
+            first: 0,
+            rows,
+        };
+        let mut wide = self.few.rows();
+        let (store, look, scratch) = (&mut self.store, &mut self.look, &mut self.scratch);
+        let (each, go_on) = (&mut Texts::Each(texts), &mut |_| ControlFlow::Continue(()));
+        let done = forward(&mut pass, &self.weights, ids, each, store, look, scratch, &mut wide, go_on)
+            .and_then(|()| speak(&mut pass, &self.weights, &(0..rows), wide.x, &mut self.scratch));
+        for (text, &start) in texts.iter_mut().zip(&starts) {
+            if done.is_ok() {
+                text.advance(start + 1);
+            } else {
+                text.rewind(start);
+            }
+        }
+        done?;
+        let after = self.store.stats();
+        self.stats.decode_hits += after.hits - before.hits;
+        self.stats.decode_misses += after.misses - before.misses;
+        self.stats.decode_tokens += rows as u64;
+        Ok(&mut self.scratch.logits[..rows * self.config.vocab_size])
+    }
+
     fn prefill_each(
         &mut self,
         ids: &[u32],
@@ -512,6 +599,21 @@ impl Forward for Runner {
     fn excess(&self, rows: usize, extra: u64) -> u64 {
         let end = self.max_context.min(self.sequence.position().saturating_add(rows));
         self.excess_at(end, self.pass_bytes(rows.min(self.pass_tokens)), extra)
+    }
+
+    fn excess_together(&self, texts: &[&mut Sequence]) -> u64 {
+        let longest = texts.iter().map(|text| text.position() + 1).max().unwrap_or(0);
+        self.beyond(self.held_together(texts), 0, longest)
+    }
+
+    fn has_room_for(&self, ends: &[usize]) -> bool {
+        let longest = ends.iter().copied().max().unwrap_or(0);
+        let held = ends.iter().fold(0, |sum: u64, &end| sum.saturating_add(self.cache.bytes_for(end)));
+        self.beyond(held, self.pass_bytes(longest.min(self.pass_tokens)), longest) == 0
+    }
+
+    fn pass_tokens(&self) -> usize {
+        self.pass_tokens
     }
 
     fn read_sequence(&mut self, from: &mut dyn Read, bytes: u64) -> Result<Sequence> {

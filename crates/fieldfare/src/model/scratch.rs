@@ -3,6 +3,7 @@
 //! All are zeroed memory that the system hands out on first use, so a short prompt touches only its own rows.
 //! Buffers are row-major, one row a token of the block.
 
+use super::TOGETHER;
 use super::config::Config;
 use super::kv::{KvType, OwnKv};
 use fieldfare_kernels::{Acts, AttendScratch, GROUP, Planes};
@@ -10,6 +11,9 @@ use fieldfare_kernels::{Acts, AttendScratch, GROUP, Planes};
 /// Rows of logits that [`super::Forward::prefill_each`] computes at once: the table is read once for all of
 /// them.
 pub(super) const HEAD_ROWS: usize = 8;
+
+/// Those of a step are computed at once.
+const _: () = assert!(TOGETHER <= HEAD_ROWS);
 
 /// Rows of one expert up to which gate and up are one product: more are bound by arithmetic, and taking the results apart
 /// would cost more than the longer run of memory brings.
@@ -69,7 +73,7 @@ pub(super) struct Routed {
     pub(super) starts: Vec<usize>,
     /// The uses (`row * top_k + rank`) of all experts, grouped by expert, rows ascending, `[pass rows * top_k]`.
     pub(super) uses: Vec<usize>,
-    /// Results of the experts of a pass of one row, in the order of `uses`, `[top_k][hidden]`.
+    /// Results of the experts of a pass of few rows, in the order of `uses`, `[rows * top_k][hidden]`.
     pub(super) parts: Vec<f32>,
     /// The input of the whole pass as integers.
     pub(super) input: Acts,
@@ -178,7 +182,7 @@ impl Routed {
             wanted: Vec::with_capacity(config.num_experts),
             starts: vec![0; config.num_experts + 1],
             uses: vec![0; uses],
-            parts: vec![0.0; config.top_k_experts * hidden],
+            parts: vec![0.0; TOGETHER.min(pass_rows) * config.top_k_experts * hidden],
             input: acts(planes, pass_rows, hidden),
             mine: OneExpert {
                 rows: Vec::with_capacity(rows),

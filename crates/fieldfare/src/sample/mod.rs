@@ -40,12 +40,12 @@ pub struct Sampling {
     pub min_p: f32,
     /// Above 0: positive logits of tokens in the window are divided by it, others multiplied; 1 changes nothing.
     pub repetition_penalty: f32,
-    /// How many of the last tokens, prompt and generated, the three penalties look at. 0 switches them off;
+    /// How many of the last tokens, prompt and generated, the repetition penalty looks at. 0 switches it off;
     /// `usize::MAX` looks at everything.
     pub repetition_window: usize,
-    /// -2 to 2: subtracted once from the logit of each token in the window.
+    /// -2 to 2: subtracted once from the logit of each token that was generated.
     pub presence_penalty: f32,
-    /// -2 to 2: subtracted from the logit of each token as often as it is in the window.
+    /// -2 to 2: subtracted from the logit of each token as often as it was generated.
     pub frequency_penalty: f32,
     /// Token ids and what is added to their logits, -100 to 100, before the penalties; -100 forbids the token.
     pub logit_bias: Vec<(u32, f32)>,
@@ -138,16 +138,14 @@ impl Sampler {
             ));
         }
         let seed = sampling.seed.unwrap_or_else(rng::fresh_seed);
-        let penalties = sampling.repetition_penalty != 1.0
-            || sampling.presence_penalty != 0.0
-            || sampling.frequency_penalty != 0.0;
-        let window = if penalties { sampling.repetition_window } else { 0 };
+        let window = if sampling.repetition_penalty == 1.0 { 0 } else { sampling.repetition_window };
+        let counts_generated = sampling.presence_penalty != 0.0 || sampling.frequency_penalty != 0.0;
         Ok(Self {
             sampling: sampling.clone(),
             vocab,
             rng: Rng::new(seed),
             seed,
-            history: History { window, ..History::default() },
+            history: History { window, counts_generated, ..History::default() },
             selection: Selection::default(),
             guide: None,
         })
@@ -161,7 +159,8 @@ impl Sampler {
 
     /// Adds a generated token to the history, and tells the guide. All penalties count it.
     pub fn accept(&mut self, id: u32) {
-        self.history.push(id, true);
+        self.history.push(id);
+        self.history.generate(id);
         if let Some(guide) = &mut self.guide {
             guide.accept(id);
         }
@@ -186,10 +185,9 @@ impl Sampler {
         chosen
     }
 
-    /// Adds a prompt token that only the repetition penalty counts, for callers whose presence and frequency
-    /// penalties are about generated tokens alone.
+    /// Adds a prompt token, which only the repetition penalty counts.
     pub fn accept_prompt(&mut self, id: u32) {
-        self.history.push(id, false);
+        self.history.push(id);
     }
 
     /// Chooses the next token; it is not added to the history. One logit for each id; the slice is changed by bias
@@ -222,50 +220,51 @@ impl Sampler {
             }
         }
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } = self.sampling;
-        for (&id, count) in &self.history.counts {
+        for &id in self.history.counts.keys() {
             let Some(logit) = logits.get_mut(id as usize) else { continue };
             *logit = if *logit > 0.0 { *logit / repetition_penalty } else { *logit * repetition_penalty };
-            if count.penalized > 0 {
-                *logit -= presence_penalty + frequency_penalty * count.penalized as f32;
+        }
+        for (&id, &count) in &self.history.generated {
+            if let Some(logit) = logits.get_mut(id as usize) {
+                *logit -= presence_penalty + frequency_penalty * count as f32;
             }
         }
     }
 }
 
-/// The last tokens and how often each is among them.
+/// The tokens that penalties look at.
 #[derive(Debug, Default)]
 struct History {
+    /// The last so many, and how often each is among them.
     window: usize,
-    last: VecDeque<(u32, bool)>,
-    counts: BTreeMap<u32, Count>,
-}
-
-/// How often a token is in the window.
-#[derive(Debug, Default)]
-struct Count {
-    all: u32,
-    /// Those that presence and frequency penalties count.
-    penalized: u32,
+    last: VecDeque<u32>,
+    counts: BTreeMap<u32, u32>,
+    /// How often each was generated, if anything asks.
+    counts_generated: bool,
+    generated: BTreeMap<u32, u32>,
 }
 
 impl History {
-    fn push(&mut self, id: u32, penalized: bool) {
+    fn generate(&mut self, id: u32) {
+        if self.counts_generated {
+            *self.generated.entry(id).or_default() += 1;
+        }
+    }
+
+    fn push(&mut self, id: u32) {
         if self.window == 0 {
             return;
         }
         if self.last.len() == self.window
-            && let Some((old, penalized)) = self.last.pop_front()
+            && let Some(old) = self.last.pop_front()
             && let Some(count) = self.counts.get_mut(&old)
         {
-            count.all -= 1;
-            count.penalized -= u32::from(penalized);
-            if count.all == 0 {
+            *count -= 1;
+            if *count == 0 {
                 self.counts.remove(&old);
             }
         }
-        self.last.push_back((id, penalized));
-        let count = self.counts.entry(id).or_default();
-        count.all += 1;
-        count.penalized += u32::from(penalized);
+        self.last.push_back(id);
+        *self.counts.entry(id).or_default() += 1;
     }
 }

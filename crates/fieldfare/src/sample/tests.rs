@@ -197,20 +197,24 @@ fn bias_comes_before_penalties_and_forbids_at_minus_100() {
 }
 
 #[test]
-fn penalties_forget_what_leaves_the_window() {
-    let sampling = Sampling { temperature: 0.0, presence_penalty: 1.0, repetition_window: 2, ..plain() };
-    let mut sampler = Sampler::new(&sampling, 3).unwrap();
-    for id in [0, 1, 2] {
-        sampler.accept(id);
-    }
-    let mut logits = [5.0; 3];
-    sampler.sample(&mut logits);
-    assert_eq!(logits, [5.0, 4.0, 4.0]);
-    let mut off = Sampler::new(&Sampling { repetition_window: 0, ..sampling }, 3).unwrap();
-    off.accept(1);
-    let mut logits = [5.0; 3];
-    off.sample(&mut logits);
-    assert_eq!(logits, [5.0; 3]);
+fn repetition_forgets_what_leaves_the_window_and_presence_does_not() {
+    let sampling = Sampling { temperature: 0.0, repetition_penalty: 2.0, repetition_window: 2, ..plain() };
+    let seen = |sampling: &Sampling| {
+        let mut sampler = Sampler::new(sampling, 4).unwrap();
+        sampler.accept_prompt(3);
+        for id in [0, 1, 2] {
+            sampler.accept(id);
+        }
+        let mut logits = [5.0; 4];
+        sampler.sample(&mut logits);
+        logits
+    };
+    assert_eq!(seen(&sampling), [5.0, 2.5, 2.5, 5.0]);
+    let off = Sampling { repetition_window: 0, ..sampling.clone() };
+    assert_eq!(seen(&off), [5.0; 4]);
+    // However long ago it was generated; what only the prompt has is not meant.
+    let present = Sampling { presence_penalty: 1.0, repetition_penalty: 1.0, ..sampling };
+    assert_eq!(seen(&present), [4.0, 4.0, 4.0, 5.0]);
 }
 
 /// Computed apart from this program, from the description in the module heads; a seed means these tokens for ever.

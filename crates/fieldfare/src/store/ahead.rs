@@ -93,6 +93,7 @@ impl ExpertStore {
         (state.held[slot], state.coming[slot], state.ahead[slot]) = (Some(expert), None, false);
         self.stats.ahead_used += 1;
         self.stats.misses += 1;
+        self.board.note_read(layer, expert);
         request.ready.push(at);
         true
     }

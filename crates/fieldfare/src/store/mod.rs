@@ -200,10 +200,11 @@ impl ExpertStore {
         })
     }
 
-    /// Notes the experts that one token chose in `layer`, before they are fetched.
-    pub fn note_token(&mut self, layer: usize, experts: &[usize]) {
-        if let Some(layer) = self.layers.get_mut(layer) {
+    /// Notes the experts that one token chose in layer `number`, before they are fetched.
+    pub fn note_token(&mut self, number: usize, experts: &[usize]) {
+        if let Some(layer) = self.layers.get_mut(number) {
             layer.uses.note_token(experts);
+            self.board.note_uses(number, experts);
         }
     }
 
@@ -350,7 +351,10 @@ impl ExpertStore {
             }
         };
         let wanted = slot.is_some() || matches!(place, Place::Transit(_));
-        self.stats.misses += u64::from(good && wanted);
+        if good && wanted {
+            self.stats.misses += 1;
+            self.board.note_read(layer, expert);
+        }
         match result {
             // Nobody waits for a guess that failed: whoever wants it reads it again.
             Ok(Err(_)) if !wanted => Ok(None),
@@ -425,6 +429,8 @@ impl ExpertStore {
     fn show(&self, layer: usize) {
         if let Some(state) = self.layers.get(layer) {
             self.board.show(layer, &state.held);
+            let StoreStats { hits, misses, bytes_read, .. } = self.stats;
+            self.board.note_counts(board::Counts { hits, misses, bytes_read });
         }
     }
 

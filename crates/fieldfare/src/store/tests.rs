@@ -235,5 +235,11 @@ fn the_board_shows_what_is_held() {
     assert_eq!(held, [(1, 3), (1, 69)]);
     board.show(1, &[None]);
     board.show(9, &[Some(1)]);
+    board.note_uses(1, &[3, 69, 70]);
+    board.note_uses(1, &[3]);
+    board.note_read(0, 69);
+    board.note_read(2, 0);
+    assert_eq!((board.uses(1, 3), board.uses(1, 69), board.uses(0, 3), board.uses(1, 70)), (2, 1, 0, 0));
+    assert_eq!((board.reads(0, 69), board.reads(1, 0), board.reads(2, 0)), (1, 0, 0));
     assert!((0..70).all(|expert| !board.holds(1, expert)) && !board.holds(5, 0));
 }

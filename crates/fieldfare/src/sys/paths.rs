@@ -98,7 +98,10 @@ fn person() -> String {
 
 /// Makes `dir` with access for the owner only, or checks that an existing one is a real folder of ours: in a shared
 /// temporary folder anybody could have put a link or a folder of their own there first.
-fn private_dir(dir: &Path) -> Result<()> {
+///
+/// # Errors
+/// It cannot be made, or is no folder of this person that others cannot write to.
+pub fn private_dir(dir: &Path) -> Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(false);
     #[cfg(unix)]

@@ -5,6 +5,8 @@
 mod fixture;
 #[path = "../engine/rig.rs"]
 mod rig;
+#[path = "../engine/side_by_side.rs"]
+mod side_by_side;
 mod talks;
 
 use fieldfare::engine::{Core, EngineOptions, GenerateOptions, MemoryBudget};

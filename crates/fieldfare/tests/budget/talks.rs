@@ -3,6 +3,7 @@
 use crate::alone;
 use crate::fixture::{Fixture, exact, generate, greedy};
 use crate::rig::{Rig, Step};
+use crate::side_by_side::{assert_same, side_by_side, wishes};
 use fieldfare::engine::{Engine, EngineOptions, MemoryBudget, Reuse};
 use fieldfare::format::Layout;
 use fieldfare::sys::memory;
@@ -82,4 +83,39 @@ fn resident_memory_follows_the_cache() {
         engine.session().clear();
         assert!(resident() <= before + (2 << 20), "round {round}: {} more", resident() - before);
     }
+}
+
+/// Texts side by side in tight budgets: what they and the slots take is inside, some wait or give way, and nothing differs.
+#[test]
+fn texts_side_by_side_stay_inside_the_budget() {
+    let _alone = alone();
+    let (fixture, other) = (Fixture::new(Layout::Tiled), Fixture::new(Layout::Tiled));
+    let options = EngineOptions { conversations: 4, ..exact() };
+    let mut fresh = other.open(EngineOptions { conversations: 0, ..exact() });
+    let wishes = wishes(&fresh);
+    let mut wanted = Vec::new();
+    for (prompt, options) in &wishes {
+        fresh.session().clear();
+        wanted.push(generate(&mut fresh, prompt, options));
+    }
+    let mut slots = Vec::new();
+    for contexts in [0, 1, 4] {
+        let (engine, bytes) = least(&fixture, &options, 1 << 20);
+        let bytes = bytes + contexts * engine.plan().kv_full_bytes;
+        drop(engine);
+        let memory = MemoryBudget::Bytes(bytes);
+        let mut engine = fixture.open(EngineOptions { memory, ..options.clone() });
+        let plan = engine.plan().clone();
+        let room = bytes - plan.core_bytes - plan.process_bytes - plan.scratch_bytes;
+        let mut most = 0;
+        let mut look = |stats: &fieldfare::model::RunnerStats| {
+            assert!((stats.kv_bytes + stats.slot_bytes) as u64 <= room, "{contexts}: {stats:?}");
+            assert!(stats.slots >= plan.layers, "{contexts}: {stats:?}");
+            most = most.max(stats.kv_bytes);
+        };
+        let found = side_by_side(&mut engine, &wishes, 4, true, &mut look);
+        assert_same(&found, &wanted, &format!("{contexts}: {plan}"));
+        slots.push((plan.slots, most));
+    }
+    assert!(slots.is_sorted() && slots[0].1 < slots[2].1, "{slots:?}");
 }

@@ -2,7 +2,9 @@
 
 mod fixture;
 mod rig;
+mod side_by_side;
 mod talks;
+mod together;
 
 use fieldfare::Error;
 use fieldfare::chat::{self, Message, RenderOptions};

@@ -8,3 +8,4 @@ mod reference;
 mod reroute;
 mod same_bits;
 mod support;
+mod together;

@@ -50,7 +50,8 @@ pub trait Respond {
 const HELP: &str = "\
 /help       show this
 /clear      forget the conversation and start anew
-/save FILE  write the conversation as JSON (read it with --messages-file)
+/save FILE  write the conversation as JSON
+/load FILE  go on with such a conversation in place of this one
 /quit       leave (as do Ctrl-D, and Ctrl-C twice)
 Ctrl-C stops an answer. A \\ at the end of a line continues it on the next.
 A line that begins with // is sent with one / in front.";
@@ -63,6 +64,7 @@ enum Input<'a> {
     Help,
     Clear,
     Save(&'a str),
+    Load(&'a str),
     Quit,
     Unknown(&'a str),
 }
@@ -87,6 +89,7 @@ impl<'a> Input<'a> {
             ("clear", "") => Self::Clear,
             ("quit" | "exit", "") => Self::Quit,
             ("save", file) => Self::Save(file),
+            ("load", file) => Self::Load(file),
             _ => Self::Unknown(line),
         }
     }
@@ -125,6 +128,7 @@ impl<'a, L: Lines, R: Respond> Conversation<'a, L, R> {
                     self.note("a new conversation");
                 }
                 Input::Save(file) => self.save(file),
+                Input::Load(file) => self.load(file),
                 Input::Quit => return Ok(()),
                 Input::Unknown(line) => self.note(&format!("no such command: {line} (/help lists them)")),
             }
@@ -211,6 +215,23 @@ impl<'a, L: Lines, R: Respond> Conversation<'a, L, R> {
                 self.note(&format!("{file} exists already; choose another name"));
             }
             Err(error) => self.note(&format!("cannot write {file}: {error}")),
+        }
+    }
+
+    fn load(&mut self, file: &str) {
+        // `-` would be the terminal itself.
+        if file.is_empty() || file == "-" {
+            self.note("load what? /load FILE");
+            return;
+        }
+        // It comes with its instructions, if it had any; what cannot be read leaves things as they are.
+        match messages::read(Path::new(file)) {
+            Ok(messages) => {
+                self.messages = messages;
+                let loaded = report::count(self.messages.len(), "message");
+                self.note(&format!("going on with {loaded} of {file}"));
+            }
+            Err(failure) => failure.report(),
         }
     }
 
@@ -309,5 +330,21 @@ mod tests {
         assert_eq!(value[2]["role"], "assistant");
         assert_eq!(value[2]["content"], "seen 2");
         assert_eq!(fieldfare::chat::parse_messages(&value).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_saved_conversation_is_gone_on_with() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = temp.path().join("talk.json");
+        talk(&["hello", "again", &format!("/save {}", file.display())]);
+        let load = format!("/load {}", file.display());
+        let (seen, notes) = talk(&["something else", &load, "and now"]);
+        assert_eq!(seen[1], ["be brief", "hello", "seen 2", "again", "seen 4", "and now"]);
+        assert!(notes.contains("going on with 5 messages"), "{notes}");
+        // What cannot be read changes nothing.
+        let missing = format!("/load {}", temp.path().join("none.json").display());
+        let (seen, notes) = talk(&["one", "/load", &missing, "two"]);
+        assert_eq!(seen[1], ["be brief", "one", "seen 2", "two"]);
+        assert!(notes.contains("load what?"), "{notes}");
     }
 }

@@ -70,7 +70,7 @@ fn mode(starts_in_reasoning: bool) -> OutputMode {
 
 fn one_answer(args: &ChatArgs, directory: &Path, messages: &[Message], schema: Option<Schema>) -> Outcome {
     interrupt::listen();
-    let mut engine = answer::open_at(directory, &args.engine, &args.output, 0)?;
+    let mut engine = answer::open_at(directory, &args.engine, &args.output, 0, schema.is_some())?;
     let tokenizer = engine.tokenizer()?.clone();
     let prompt = chat::prompt(messages, &[], &render_options(args), &tokenizer)?;
     let plan = answer::plan(schema, &engine, args.think, prompt.starts_in_reasoning)?;
@@ -85,7 +85,7 @@ fn one_answer(args: &ChatArgs, directory: &Path, messages: &[Message], schema: O
 fn talk(args: &ChatArgs, directory: &Path, schema: Option<Schema>) -> Outcome {
     let lines = editor::TerminalLines::open(!args.no_history)?;
     interrupt::listen();
-    let mut engine = answer::open_at(directory, &args.engine, &args.output, 1)?;
+    let mut engine = answer::open_at(directory, &args.engine, &args.output, 1, schema.is_some())?;
     let tokenizer = engine.tokenizer()?.clone();
     if !args.output.quiet {
         if fieldfare_demo::is_demo(directory) {

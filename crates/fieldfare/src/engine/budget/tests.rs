@@ -79,6 +79,23 @@ fn more_memory_ends_in_all_resident() {
 }
 
 #[test]
+fn texts_side_by_side_where_memory_is_plentiful() {
+    let ask = |gib: u64| plan(&large(), &request(gib << 30)).unwrap();
+    for (gib, parallel) in [(2, 1), (3, 1), (6, 1), (7, 1), (8, 4), (16, 4)] {
+        let plan = ask(gib);
+        assert_eq!(plan.suggested_parallel(), parallel, "{gib} GiB: {plan}");
+        // One full context always fits.
+        assert!(plan.texts_bytes() >= plan.kv_full_bytes, "{gib} GiB: {plan}");
+    }
+    // What gives way leaves half of the slots beside a full context, what does not leaves all.
+    let (small, large) = (ask(3), ask(16));
+    let floor = small.floor_slots() as u64 * small.slot_bytes;
+    assert_eq!(small.texts_bytes() + floor, small.shared_bytes.unwrap());
+    assert_eq!(large.texts_bytes(), large.kv_full_bytes + large.kept_bytes);
+    assert!(large.full_bytes() + large.kept_bytes <= 16 << 30);
+}
+
+#[test]
 fn too_little_says_what_is_needed() {
     let error = plan(&large(), &request(1 << 30)).unwrap_err().to_string();
     assert_eq!(error, "memory: this model needs 1838 MB at 4096 tokens of context, 1073 MB are given");
@@ -160,13 +177,14 @@ proptest! {
         elastic: bool,
         fixed in prop::option::of(1usize..20),
         (pass_tokens, pass_row, pass_base) in (1usize..400, 0u64..30, 0u64..3_000),
+        spares in 0usize..4,
     ) {
         let kv = |tokens: usize| (tokens.div_ceil(page) * page) as u64 * row;
         let pass = |tokens: usize| if tokens > 1 { tokens as u64 * pass_row + pass_base } else { 0 };
         let sizes = sizes(numbers, layers, experts, &kv, &pass);
         let slots_per_layer = fixed.map(|slots| slots.min(experts));
         let ask = |bytes| {
-            Request { max_context: context, pass_tokens, elastic, slots_per_layer, ..request(bytes) }
+            Request { max_context: context, pass_tokens, elastic, slots_per_layer, spares, ..request(bytes) }
         };
         let least = least(&sizes, &ask(0));
         // The minimum is exact.
@@ -180,7 +198,7 @@ proptest! {
             let held = smaller.slots_beside(kv(tokens));
             prop_assert!(held >= layers && held <= smaller.slots);
             prop_assert!(held >= smaller.slots_full);
-            prop_assert!(held <= larger.slots_beside(kv(tokens)));
+            prop_assert!(held <= larger.slots_beside(kv(tokens)) + larger.spares);
             prop_assert!(smaller.bytes(kv(tokens), held) <= least + extra, "at {} tokens", tokens);
             if slots_per_layer.is_some() || !elastic {
                 prop_assert_eq!(held, smaller.slots);

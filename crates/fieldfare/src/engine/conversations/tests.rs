@@ -25,7 +25,7 @@ fn ask(
     let cached = talks.current().len();
     assert_eq!(talks.current(), &prompt[..cached]);
     assert_eq!(model.text.ids, prompt[..cached]);
-    talks.set_points(model, prompt.len(), system_end);
+    talks.set_points(model, prompt.len(), system_end, prompt.len());
     model.prefill(&prompt[cached..], &mut |_| ControlFlow::Continue(())).expect("it is not stopped");
     talks.set(prompt);
     for &id in made {
@@ -219,4 +219,44 @@ fn one_place_gives_way_to_a_file() {
     ask(&mut talks, &mut model, &ids(300, 30), None, &made);
     let second = next(&prompt, &made, &ids(450, 20));
     assert_eq!(ask(&mut talks, &mut model, &second, None, &made), (Reuse::Restored, 392));
+}
+
+#[test]
+fn what_is_of_no_use_counts_and_goes_in_its_turn() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let open = |limit, identity| Snapshots::open(dir.path(), limit, [identity; 32]).expect("a folder");
+    let made = ids(7, 40);
+    let keep = |files, number: u32| {
+        let (mut model, mut talks) = (model(u64::MAX), Conversations::new(8, Some(files)));
+        ask(&mut talks, &mut model, &ids(100 * number, 400), None, &made);
+        talks.save_all(&mut model);
+        talks.kept()
+    };
+    let old = keep(open(1 << 20, 1), 0);
+    let age = |file: &std::path::Path, days: u64| {
+        let time = std::time::SystemTime::now() - std::time::Duration::from_secs(days * 24 * 3600);
+        std::fs::File::options().append(true).open(file).unwrap().set_modified(time).unwrap();
+    };
+    let files = || -> Vec<std::path::PathBuf> {
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let theirs = files().remove(0);
+    age(&theirs, 3);
+    // Nobody else's files are looked at, whatever they end in.
+    let strange = dir.path().join("mine.conversation");
+    std::fs::write(&strange, "notes").unwrap();
+    age(&strange, 400);
+    let both = open(1 << 20, 2);
+    assert_eq!((both.kept(), both.best(&ids(0, 400))), ((0, old.disk_bytes), None));
+    assert_eq!(keep(both, 1).disk_bytes, 2 * old.disk_bytes);
+    assert!(theirs.exists());
+    // Room for one: the older gives way, whosever it is.
+    assert_eq!(keep(open(old.disk_bytes + 10, 2), 2).on_disk, 1);
+    assert!(!theirs.exists());
+    assert_eq!(files().len(), 2);
+    // After a month nobody's waits for that.
+    files().iter().for_each(|file| age(file, 31));
+    assert_eq!(open(1 << 20, 2).kept().0, 1);
+    assert_eq!(open(1 << 20, 3).kept(), (0, 0));
+    assert_eq!(files(), [strange]);
 }

@@ -105,9 +105,13 @@ impl Sequence {
         self.lines.iter().map(Line::own_bytes).sum()
     }
 
+    /// Bytes that growing to `end` takes at most, were the pages that nobody else has taken again.
+    pub(in crate::model) fn growth(&self, end: usize) -> i128 {
+        self.lines.iter().map(|line| line.growth(end, &self.points)).sum()
+    }
+
     /// What all sequences come to at most when this one has grown to `end`.
     pub(in crate::model) fn held_at(&self, end: usize) -> u64 {
-        let growth: i128 = self.lines.iter().map(|line| line.growth(end, &self.points)).sum();
-        u64::try_from((i128::from(self.held.bytes()) + growth).max(0)).unwrap_or(u64::MAX)
+        u64::try_from((i128::from(self.held.bytes()) + self.growth(end)).max(0)).unwrap_or(u64::MAX)
     }
 }
