@@ -5,6 +5,8 @@
 //! Dropping the answer (the client is gone) takes waiting work out of the line at once, and ends running work within a
 //! token, or a layer of a prefill pass. The channel of an answer is bounded: while a reader is behind, his text pauses and
 //! the others go on; one who reads nothing for [`PATIENCE`] counts as gone.
+//!
+//! Long file: the line, the desk and the answers share one state that nothing outside may see.
 
 use crate::metrics::Metrics;
 use crate::wire::error::ApiError;
