@@ -310,11 +310,8 @@ impl Shared {
                 }
                 self.parked[index].0.store(false, Ordering::Relaxed);
             }
-            if self.stop.load(Ordering::Relaxed) {
-                return;
-            }
             let enter = |word| (word & gate::OPEN != 0).then_some(word + 1);
-            match self.gate.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter) {
+            match self.gate.0.fetch_update(Ordering::Acquire, Ordering::Acquire, enter) {
                 Ok(word) => {
                     seen = gate::region(word);
                     // SAFETY: we are inside, which orders this read after the write of the job, and the caller
@@ -325,8 +322,14 @@ impl Shared {
                     unsafe { (job.call)(job.data, index + 1) };
                     self.leave();
                 }
-                // Too late for this one.
-                Err(word) => seen = gate::region(word),
+                // Too late for this one. It may be the pool's end, so the flag is looked at here, behind the word that
+                // is taken for seen: a look before it could miss an end that comes in between, and nobody would wake us.
+                Err(word) => {
+                    seen = gate::region(word);
+                    if self.stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
             }
         }
     }

@@ -171,7 +171,11 @@ fn cases() -> Result<Vec<Case>> {
         Case { name: "24 tools, a call", rules: named(Choice::Auto), answer: write.clone() },
         Case { name: "24 tools, one named", rules: named(Choice::Named("tool_07".into())), answer: write },
         Case { name: "strict call", rules: strict, answer: saved.to_owned() },
-        Case { name: "an object of 500 properties", rules: json_of(&wide(&json!(["string", "null"])))?, answer: some_of_wide() },
+        Case {
+            name: "an object of 500 properties",
+            rules: json_of(&wide(&json!(["string", "null"])))?,
+            answer: some_of_wide(),
+        },
         Case { name: "the same, strict call", rules: strict_wide()?, answer: wide_call() },
         Case { name: "four of 499, one in the other", rules: json_of(&deep())?, answer: some_of_deep() },
         Case { name: "60 tools of 12 keys, a call", rules: many_tools()?, answer: call_of_many() },
@@ -197,7 +201,8 @@ fn strict_wide() -> Result<Rules> {
 }
 
 fn wide_call() -> String {
-    "<|tool_call>call:save{property number 17:null,property number 480:<|\"|>the end<|\"|>}<tool_call|>".to_owned()
+    "<|tool_call>call:save{property number 17:null,property number 480:<|\"|>the end<|\"|>}<tool_call|>"
+        .to_owned()
 }
 
 /// As much of it as a schema may have, each object optional in the one around it.
@@ -213,7 +218,8 @@ fn deep() -> Value {
 }
 
 fn some_of_deep() -> String {
-    json!({ "property number 1": "a", "inner": { "inner": { "property number 5": "x", "inner": {} } } }).to_string()
+    json!({ "property number 1": "a", "inner": { "inner": { "property number 5": "x", "inner": {} } } })
+        .to_string()
 }
 
 fn many_tools() -> Result<Rules> {

@@ -563,8 +563,10 @@ impl Desk<'_> {
         let Job { number, work, cancel, updates, since } = job;
         self.inner.metrics.queue_wait.observe(since.elapsed().as_secs_f64());
         let Work { prompt, options, one_call, thought } = work;
-        // How far the prompt before came is nothing to this one.
-        self.inner.metrics.reading(0, prompt.len());
+        if self.live.is_empty() {
+            // How far the prompt before came is nothing to this one.
+            self.inner.metrics.reading(0, prompt.len());
+        }
         self.live.push(Live {
             number,
             cancel: cancel.clone(),

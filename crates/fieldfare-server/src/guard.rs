@@ -286,7 +286,10 @@ mod tests {
         let headers = |origin: &str| {
             request(&[
                 ("origin", origin),
-                ("access-control-request-headers", "Content-Type, X-Stainless-OS,x-evil , authorization, x-session-affinity"),
+                (
+                    "access-control-request-headers",
+                    "Content-Type, X-Stainless-OS,x-evil , authorization, x-session-affinity",
+                ),
             ])
             .headers()
             .clone()

@@ -377,8 +377,7 @@ impl Listening {
     pub fn open(mut self, model: impl Model, facts: Facts) -> std::io::Result<Serving> {
         let (options, metrics) = (self.options.clone(), self.front.metrics.clone());
         let places = (options.parallel.max(1), options.queue);
-        let (door, thread) =
-            Door::open(model, places, metrics.clone(), self.runtime.handle().clone())?;
+        let (door, thread) = Door::open(model, places, metrics.clone(), self.runtime.handle().clone())?;
         let served = Served {
             id: facts.id,
             aliases: options.aliases,

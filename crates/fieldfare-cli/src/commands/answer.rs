@@ -13,7 +13,8 @@ use crate::ui::{output, report};
 use crate::{input, interrupt, locate};
 use fieldfare::chat::ParsedCall;
 use fieldfare::engine::{
-    Beside, Cancel, Core, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode, Session,
+    Beside, Cancel, Core, Engine, EngineOptions, Event, Finish, GenerateOptions, Generation, OutputMode,
+    Session,
 };
 use fieldfare::grammar::{self, Content, Grammars, Rules, Schema};
 use fieldfare::model::{LookAhead, Precision, RunnerStats};

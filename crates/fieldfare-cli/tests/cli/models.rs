@@ -201,3 +201,29 @@ fn a_model_is_named_by_place_or_by_option() {
     }
     home.run(["convert", "--layout", "v1", "--output", "x"]).fails(2, "<SRC|--model <DIR>>");
 }
+
+#[test]
+fn all_commands_name_the_same_least_memory() {
+    let home = Home::new();
+    let needs = |said: &str| -> u64 {
+        let number = said.split("this model needs ").nth(1).and_then(|rest| rest.split(' ').next());
+        number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{said}"))
+    };
+    let wanted = needs(&home.run_model(["inspect", "--memory", "1MB"]).out);
+    let text = home.write("text", "some words");
+    for command in [
+        vec!["chat", "hello"],
+        vec!["generate", "--prompt", "x"],
+        vec!["score", "--text-file", text.to_str().unwrap()],
+    ] {
+        let ran = home.run_model([&command[..], &["--memory", "1MB"]].concat());
+        assert_eq!(needs(ran.fails(2, "this model needs")), wanted, "{command:?}");
+    }
+    // What is bound to a grammar, as a server's answers are, needs that besides.
+    let schema = home.write("schema", "{}");
+    let bound = ["chat", "hello", "--json-schema", schema.to_str().unwrap(), "--memory", "1MB"];
+    let bound = needs(home.run_model(bound).fails(2, "this model needs"));
+    assert!(bound > wanted + 20, "{bound} and {wanted}");
+    let serve = home.run_model(["serve", "--port", "0", "--max-context", "4096", "--memory", "1MB"]);
+    assert_eq!(needs(serve.fails(2, "this model needs")), bound);
+}

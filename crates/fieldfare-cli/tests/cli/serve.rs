@@ -89,7 +89,10 @@ fn it_says_how_many_run_side_by_side() {
         let (mut child, _lines, address, said) = start_with_lines(&home, more);
         assert!(said.iter().any(|line| line.contains(says)), "{more:?}: {said:?}");
         let most = if says.starts_with("one") { "1" } else { says.split(' ').nth(2).unwrap() };
-        assert!(get(&address, "/metrics", "").contains(&format!("fieldfare_parallel_most {most}\n")), "{says}");
+        assert!(
+            get(&address, "/metrics", "").contains(&format!("fieldfare_parallel_most {most}\n")),
+            "{says}"
+        );
         assert_eq!(interrupt(&mut child), Some(0));
     }
 }
@@ -135,7 +138,8 @@ fn what_the_contract_names_is_understood() {
     assert!(post(&" ".repeat(2000)).starts_with("HTTP/1.1 413"));
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
-    let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let said: serde_json::Value =
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
     assert!(said["message"].as_str().unwrap().starts_with("answered:"), "{line}");
     assert!(said["time"].as_f64().unwrap() > 1.7e9 && said["level"] == "info", "{line}");
     assert_eq!(interrupt(&mut child), Some(0));

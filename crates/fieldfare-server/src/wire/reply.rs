@@ -247,9 +247,7 @@ fn pieces(text: &str) -> Vec<&str> {
 }
 
 fn message(generation: &Generation, both: bool) -> Value {
-    let call = |name: &str, arguments: String| {
-        json!({ "id": id::call(), "type": "function", "function": { "name": name, "arguments": arguments } })
-    };
+    let call = |name: &str, arguments: String| json!({ "id": id::call(), "type": "function", "function": { "name": name, "arguments": arguments } });
     let complete = generation.tool_calls.iter().map(|one| call(&one.call.name, one.call.arguments.text()));
     // One that was cut is given as far as it is certain, as in a stream, where it cannot be taken back.
     let cut = generation.cut_call.iter().map(|cut| call(&cut.name, cut.arguments.clone()));

@@ -173,10 +173,9 @@ fn slow_headers_are_cut_off() {
         while started.elapsed() < Duration::from_secs(30) {
             let gone = match drip.read(&mut [0; 1]) {
                 Ok(_) => true,
-                Err(error) => !matches!(
-                    error.kind(),
-                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
-                ),
+                Err(error) => {
+                    !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+                }
             };
             if gone || drip.write_all(b"y").is_err() {
                 break;
@@ -494,7 +493,8 @@ fn whoever_comes_before_the_model_is_told_to_wait() {
     assert_eq!(ask("GET", "/v1/models", &[("host", "evil.example")], "").refusal().0, 403);
     assert_eq!(ask("GET", "/nowhere", &[], "").refusal().0, 404);
     assert_eq!(ask("GET", "/", &[("accept", "text/html")], "").status, 200);
-    let Err(StartError::Failed { message, .. }) = bind(Options { port: address.port(), ..Options::default() })
+    let Err(StartError::Failed { message, .. }) =
+        bind(Options { port: address.port(), ..Options::default() })
     else {
         panic!("it is taken")
     };

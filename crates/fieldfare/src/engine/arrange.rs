@@ -125,7 +125,11 @@ mod tests {
         let mut options = EngineOptions::default();
         let planned = process_bytes(4096, None, &options);
         assert_eq!(process_bytes(4096, Some(12 << 20), &options), planned);
-        assert_eq!(process_bytes(4096, Some(planned), &options), planned + GROWTH, "part of a larger program");
+        assert_eq!(
+            process_bytes(4096, Some(planned), &options),
+            planned + GROWTH,
+            "part of a larger program"
+        );
         options.beside = Beside { bytes: 1 << 20, bytes_per_id: 10 };
         assert_eq!(process_bytes(4096, None, &options), planned + (1 << 20) + 40_960);
     }

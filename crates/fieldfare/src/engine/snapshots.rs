@@ -243,7 +243,9 @@ impl Snapshots {
         };
         // Others go only now that this one is safe; one of the same name is gone already.
         self.entries.retain(|old| old.path != entry.path);
-        while let Some(at) = self.entries.iter().position(|old| !old.ids.is_empty() && ids.starts_with(&old.ids)) {
+        while let Some(at) =
+            self.entries.iter().position(|old| !old.ids.is_empty() && ids.starts_with(&old.ids))
+        {
             self.remove(at);
         }
         self.shrink_to(self.limit.saturating_sub(entry.bytes));
