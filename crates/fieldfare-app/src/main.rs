@@ -55,6 +55,11 @@ fn run(arguments: Arguments, began: Instant) -> anyhow::Result<()> {
     if let Some(data) = arguments.data {
         paths.data = data;
     }
+    let mut state = State { wanted: arguments.model, ..State::default() };
+    // Where a download goes unless another folder is chosen.
+    if let Some(folder) = paths.models.first() {
+        state.models.folder = folder.display().to_string();
+    }
     let window: Arc<OnceLock<egui::Context>> = Arc::default();
     let wake = {
         let window = Arc::clone(&window);
@@ -78,7 +83,6 @@ fn run(arguments: Arguments, began: Instant) -> anyhow::Result<()> {
         ..NativeOptions::default()
     };
     let figures = arguments.figures;
-    let state = State { wanted: arguments.model, ..State::default() };
     eframe::run_native(
         "Fieldfare",
         options,

@@ -298,8 +298,16 @@ fn go(state: &mut State, page: Page) -> Vec<Effect> {
 
 fn service_changed(state: &mut State, service: Service) -> Vec<Effect> {
     let mut effects = Vec::new();
-    // Whatever was said about an earlier end is answered by the new state.
-    state.notices.retain(|notice| !notice.message.starts_with(ENGINE));
+    // Whatever was said about an earlier end is answered by the new state; a start that was quick must not hide it.
+    if matches!(service, Service::Ready { .. }) {
+        let until = Some(state.now + UNDO_SECONDS);
+        for notice in state.notices.iter_mut().filter(|notice| notice.message.starts_with(ENGINE)) {
+            notice.until = until;
+            notice.button = None;
+        }
+    } else {
+        state.notices.retain(|notice| !notice.message.starts_with(ENGINE));
+    }
     match &service {
         Service::Crashed { trouble, restarting } => {
             let button = (!restarting)
@@ -307,7 +315,7 @@ fn service_changed(state: &mut State, service: Service) -> Vec<Effect> {
                 .flatten()
                 .map(|model| ("Start again".to_owned(), Box::new(Action::Load(model))));
             let remedy = if *restarting {
-                format!("It is being started again; the conversation is safe. {}", trouble.remedy)
+                format!("It starts again by itself; the conversation is safe. {}", trouble.remedy)
             } else {
                 trouble.remedy.clone()
             };

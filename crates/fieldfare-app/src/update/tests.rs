@@ -300,6 +300,9 @@ fn a_crash_is_said_with_its_reason_and_goes_when_the_engine_is_back() {
     assert!(state.why_not_send().is_some());
     let settings = state.settings.engine();
     event(&mut state, Event::Service(Service::Ready { model: model("gemma"), plan: plan(settings) }));
+    assert_eq!(state.notices.len(), 1, "a quick start does not hide what happened");
+    state.now += 11.0;
+    tick(&mut state);
     assert!(state.notices.is_empty());
     let trouble = Trouble { message: "no such folder".to_owned(), remedy: String::new() };
     event(&mut state, Event::Service(Service::Failed(trouble)));

@@ -107,7 +107,9 @@ fn download(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
             None => {
                 ui.label("Asking what would be fetched…");
             }
-            Some(offer) => sizes(ui, offer),
+            Some(offer) if offer.fetch_bytes > 0 => sizes(ui, offer),
+            // What stands in the way is said beside the button.
+            Some(_) => {}
         }
         ui.add_space(6.0);
         if let Some(job) = &state.models.install {
@@ -163,6 +165,10 @@ fn install_buttons(ui: &mut Ui, state: &State, running: bool, out: &mut Vec<Acti
     let done = matches!(state.models.install, Some(JobState::Done(_)));
     if !done && button_or_why(ui, primary(ui, if kept { "Resume" } else { "Download" }), why) {
         out.push(Action::Install);
+    }
+    let unknown = state.models.offer.as_ref().is_some_and(|offer| offer.obstacle.is_some());
+    if unknown && ui.button("Ask again").clicked() {
+        out.push(Action::InstallFolder(PathBuf::from(state.models.folder.trim())));
     }
     if kept && !done && ui.button("Throw away").on_hover_text("Deletes what was fetched so far").clicked() {
         out.push(Action::Discard);

@@ -359,6 +359,8 @@ fn the_engine_dies_and_comes_back_and_nothing_is_lost() {
         let settings = rig.harness.state().state.settings.engine();
         rig.fake.say(Event::Service(Service::Ready { model, plan: fake::plan(settings) }));
         rig.run();
+        rig.must_see("The engine ended");
+        rig.wait(11.0);
         rig.must_not_see("The engine ended");
     }
     rig.write("And now?");
@@ -383,6 +385,7 @@ fn an_engine_that_cannot_start_says_why_and_can_be_tried_again() {
     rig.fake.loads = true;
     rig.press("Try again");
     rig.must_see("Ready");
+    rig.wait(11.0);
     rig.must_not_see("the model directory is gone");
 }
 
