@@ -2,7 +2,6 @@
 //!
 //! On Linux only: processes are found and killed by `/proc` and `kill`.
 #![cfg(target_os = "linux")]
-
 #![allow(clippy::unwrap_used)] // helpers of tests fail by panicking, as tests do
 
 mod crash;

@@ -67,7 +67,7 @@ pub(super) fn buffers(
     let planes = options.precision.planes();
     let pass_rows = options.prefill_chunk_tokens.min(options.max_context);
     // A step of several texts is a pass of as many rows.
-    let rows = (pass_rows.min(BLOCK_ROWS).max(TOGETHER), pass_rows.max(TOGETHER));
+    let rows = (pass_rows.clamp(TOGETHER, BLOCK_ROWS), pass_rows.max(TOGETHER));
     (
         Shape::new(config, planes.is_none()),
         KvCache::new(config, kind, options.max_context),

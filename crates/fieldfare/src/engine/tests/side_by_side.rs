@@ -197,7 +197,7 @@ fn run(setup: &Setup, wishes: &[Wish]) -> Outcome {
                 let number = number as u64;
                 if wish.at == turn {
                     // Half of those who leave say so, half just hear no more.
-                    if let Some(leaves) = wish.leaves.filter(|_| number % 2 == 0) {
+                    if let Some(leaves) = wish.leaves.filter(|_| number.is_multiple_of(2)) {
                         desk.broken.insert(number, leaves);
                     }
                     let (prompt, options) = (wish.prompt(), wish.options());
@@ -374,7 +374,7 @@ fn a_prompt_goes_on_from_a_text_that_runs() {
     }
     while together.turn(&mut desk) {}
     drop(together);
-    let cached = |number| desk.ended[&number].as_ref().map(|made| made.cached_tokens).unwrap_or(0);
+    let cached = |number| desk.ended[&number].as_ref().map_or(0, |made| made.cached_tokens);
     assert_eq!((cached(0), cached(1)), (0, 16 + 6));
     assert_eq!(bench.conversations.kept().in_memory, 2);
 }
