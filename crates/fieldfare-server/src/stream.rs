@@ -138,7 +138,7 @@ impl Events {
             self.scores = None;
             self.ready.extend(self.head.role().iter().map(frame));
             // Another answer to the same prompt, whose numbers are known.
-            if self.head.index % self.head.each.max(1) > 0
+            if !self.head.index.is_multiple_of(self.head.each.max(1))
                 && let Some(scores) = &self.prompt
             {
                 self.ready.push_back(frame(&self.head.prompt(scores)));

@@ -344,6 +344,6 @@ fn two_thousand_conversations_are_listed_and_searched_in_a_blink() {
     time("searched for what is in none", &mut || assert_eq!(library.list("quetzal").unwrap().len(), 0));
     time("searched in another script", &mut || assert_eq!(library.list("麦田").unwrap().len(), 0));
     time("opened one", &mut || {
-        assert_eq!(library.conversation(ConversationId(777)).unwrap().unwrap().messages.len(), 10)
+        assert_eq!(library.conversation(ConversationId(777)).unwrap().unwrap().messages.len(), 10);
     });
 }
