@@ -10,7 +10,7 @@ use super::Out;
 use crate::acts::{Acts, Line, Side as ActSide};
 use crate::quant::{QuantData, QuantMatrix};
 use crate::tile;
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Groups whose scales and biases are gathered at once from source rows.
@@ -105,21 +105,70 @@ impl<const L: usize> Source<L> {
                 let slot = g % SIDE_GROUPS;
                 if slot == 0 {
                     let count = SIDE_GROUPS.min(groups - g);
-                    for lane in 0..L {
-                        for ahead in 0..count {
-                            let offset = (g + ahead) * 2;
-                            // SAFETY: the row has a scale and a bias for each group.
-                            unsafe {
-                                side.scales[ahead][lane] =
-                                    scales[lane].add(offset).cast::<u16>().read_unaligned();
-                                side.biases[ahead][lane] =
-                                    biases[lane].add(offset).cast::<u16>().read_unaligned();
-                            }
-                        }
+                    // SAFETY: each row has a scale and a bias for each group.
+                    unsafe {
+                        gather(scales, g, count, &mut side.scales);
+                        gather(biases, g, count, &mut side.biases);
                     }
                 }
                 (side.scales[slot].as_ptr(), side.biases[slot].as_ptr())
             }
+        }
+    }
+}
+
+/// Groups `g..g + count` of `L` rows, group by group.
+///
+/// # Safety
+/// Each row has a value for each of these groups.
+#[inline(always)]
+unsafe fn gather<const L: usize>(
+    rows: &[*const u8; L],
+    g: usize,
+    count: usize,
+    to: &mut [[u16; L]; SIDE_GROUPS],
+) {
+    let whole = count / 8 * 8;
+    for first in (0..whole).step_by(8) {
+        for lane in (0..L).step_by(8) {
+            // SAFETY: 8 rows have 8 values each from there on; L is a multiple of 8, and so are the places.
+            unsafe {
+                let from = std::array::from_fn(|i| rows[lane + i].add((g + first) * 2));
+                transpose_8x8(&from, std::array::from_fn(|i| to[first + i][lane..].as_mut_ptr().cast()));
+            }
+        }
+    }
+    for (lane, row) in rows.iter().enumerate() {
+        for at in whole..count {
+            // SAFETY: by the caller.
+            to[at][lane] = unsafe { row.add((g + at) * 2).cast::<u16>().read_unaligned() };
+        }
+    }
+}
+
+/// 8 rows of 8 values of 16 bits, turned.
+///
+/// # Safety
+/// 16 bytes can be read from each of `rows`, and written to each of `to`.
+#[inline(always)]
+unsafe fn transpose_8x8(rows: &[*const u8; 8], to: [*mut __m128i; 8]) {
+    // SAFETY: the addresses by the caller; SSE2 is part of x86-64.
+    unsafe {
+        let r = rows.map(|row| _mm_loadu_si128(row.cast()));
+        let low = |i: usize, j: usize| _mm_unpacklo_epi16(r[i], r[j]);
+        let high = |i: usize, j: usize| _mm_unpackhi_epi16(r[i], r[j]);
+        // Pairs of rows, then fours, then all eight.
+        let (a, b, c, d) = (low(0, 1), low(2, 3), low(4, 5), low(6, 7));
+        let (e, f, g, h) = (high(0, 1), high(2, 3), high(4, 5), high(6, 7));
+        let fours = [
+            (_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d)),
+            (_mm_unpackhi_epi32(a, b), _mm_unpackhi_epi32(c, d)),
+            (_mm_unpacklo_epi32(e, f), _mm_unpacklo_epi32(g, h)),
+            (_mm_unpackhi_epi32(e, f), _mm_unpackhi_epi32(g, h)),
+        ];
+        for (i, (first, second)) in fours.into_iter().enumerate() {
+            _mm_storeu_si128(to[2 * i], _mm_unpacklo_epi64(first, second));
+            _mm_storeu_si128(to[2 * i + 1], _mm_unpackhi_epi64(first, second));
         }
     }
 }

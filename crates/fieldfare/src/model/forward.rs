@@ -63,7 +63,24 @@ pub(super) enum Texts<'a, 'b> {
     Each(&'a mut [&'b mut Sequence]),
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    /// A pass of no rows yet that nobody looks at.
+    pub(super) fn new(
+        config: &'a Config,
+        resident: &'a [u8],
+        kernels: &'a Kernels,
+        pool: &'a Pool,
+        planes: Option<Planes>,
+    ) -> Self {
+        let (probe, reroute, each_at) = (None, None, None);
+        Self { config, resident, kernels, pool, planes, probe, reroute, start: 0, each_at, first: 0, rows: 0 }
+    }
+
+    /// Begins with `rows` rows, the first at `start`.
+    pub(super) fn begin(&mut self, start: usize, rows: usize) {
+        (self.start, self.first, self.rows) = (start, start, rows);
+    }
+
     /// Where a row of the pass is in its text.
     pub(super) fn position(&self, row: usize) -> usize {
         self.each_at.map_or(self.start + row, |each| each[row])

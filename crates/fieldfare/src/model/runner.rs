@@ -366,18 +366,11 @@ impl Runner {
     ) -> Result<()> {
         let start = self.sequence.position();
         let mut pass = Pass {
-            config: &self.config,
-            resident: self.dir.resident().bytes(),
-            kernels: self.kernels,
-            pool: &self.pool,
-            planes: self.planes,
             probe: self.probe.as_deref_mut(),
             reroute: self.reroute.as_deref_mut(),
-            start,
-            each_at: None,
-            first: start,
-            rows: ids.len(),
+            ..Pass::new(&self.config, self.dir.resident().bytes(), self.kernels, &self.pool, self.planes)
         };
+        pass.begin(start, ids.len());
         let (store, scratch) = (&mut self.store, &mut self.scratch);
         let mut own = wide;
         let mut wide = own.as_mut().unwrap_or(&mut self.few).rows();
@@ -530,20 +523,13 @@ impl Forward for Runner {
         self.leave_slots(self.held_together(texts), self.config.layers.len());
         let before = self.store.stats();
         let (starts, rows): (Vec<usize>, _) = (texts.iter().map(|text| text.position()).collect(), ids.len());
+        // A probe knows one text.
         let mut pass = Pass {
-            config: &self.config,
-            resident: self.dir.resident().bytes(),
-            kernels: self.kernels,
-            pool: &self.pool,
-            planes: self.planes,
-            // It knows one text.
-            probe: None,
             reroute: self.reroute.as_deref_mut(),
-            start: 0,
             each_at: Some(&starts),
-            first: 0,
-            rows,
+            ..Pass::new(&self.config, self.dir.resident().bytes(), self.kernels, &self.pool, self.planes)
         };
+        pass.begin(0, rows);
         let mut wide = self.few.rows();
         let (store, look, scratch) = (&mut self.store, &mut self.look, &mut self.scratch);
         let (each, go_on) = (&mut Texts::Each(texts), &mut |_| ControlFlow::Continue(()));

@@ -4,8 +4,8 @@
 //! to 4 rows of activations.
 //!
 //! `vpmaddubsw` adds two products of an unsigned and a signed byte into 16 bits and saturates. Only nibbles come into
-//! it (8-bit weights as two of them), so a step adds at most 2 * 15 * 128 = 3840, and [`DEEP`] steps fit before the
-//! sum has to move to 32 bits.
+//! it, so a step adds at most 2 * 15 * 128 = 3840, and [`DEEP`] steps fit before the
+//! sum has to move to 32 bits. 8-bit weights take `vpmaddwd` instead.
 
 use super::matmul::{bf16, to_array, transpose};
 use crate::acts::{Acts, Line, Planes, Side as ActSide};
@@ -41,7 +41,7 @@ pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Ac
     }
 }
 
-/// All 8-row blocks that `rows` touches, with the rows of activations 4, 2 and 1 at a time.
+/// All 8-row blocks that `rows` touches, with up to 4 rows of activations at a time.
 ///
 /// # Safety
 /// As `matmul_q`; `N` is the 32-bit words of a group, `TILED` the layout, `P` the planes.
@@ -82,7 +82,7 @@ unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
     }
 }
 
-/// As many of the `left` rows of activations as one pass takes: 4, 2 or 1; returns how many.
+/// As many of the `left` rows of activations as one pass takes, at most 4; returns how many.
 ///
 /// # Safety
 /// As `some`, with these many for M.
@@ -98,8 +98,10 @@ unsafe fn upto<const N: usize, const TILED: bool, const P: usize, const H: usize
     // SAFETY: by the caller.
     unsafe {
         match left {
+            // 5 are 3 and 2.
+            3 | 5 => some::<N, TILED, P, H, 3>(sources, groups, acts, side, place),
             X_ROWS.. => some::<N, TILED, P, H, X_ROWS>(sources, groups, acts, side, place),
-            2.. => some::<N, TILED, P, H, 2>(sources, groups, acts, side, place),
+            2 => some::<N, TILED, P, H, 2>(sources, groups, acts, side, place),
             _ => some::<N, TILED, P, H, 1>(sources, groups, acts, side, place),
         }
     }
@@ -194,7 +196,9 @@ unsafe fn nibbles<const TILED: bool, const P: usize, const M: usize>(
     dots.map(|dots| join(&dots))
 }
 
-/// The integer dot products of group `g` of 8-bit weights, `low nibble + 16 * high nibble`.
+/// The integer dot products of group `g` of 8-bit weights in source order: a column in each 16 bits, the rows one after the
+/// other, whose lanes are added up for all 8 together. Both planes are one number of 16 bits here, so they cost no more than
+/// one does.
 ///
 /// # Safety
 /// As `nibbles`, of a matrix in source order.
@@ -205,42 +209,61 @@ unsafe fn bytes<const P: usize, const M: usize>(
     g: usize,
     x: &[ActRow; M],
 ) -> [__m256i; M] {
-    let mut natural = [[[0i32; GROUP / 4]; P]; M];
-    for (x, natural) in x.iter().zip(&mut natural) {
-        for (p, natural) in natural.iter_mut().enumerate() {
-            for half in 0..2 {
-                // SAFETY: the line is there, two halves of 32 bytes, as many to write.
-                unsafe {
-                    let line = _mm256_loadu_si256(x.lines.add(g * P + p).cast::<__m256i>().add(half));
-                    let order = _mm256_broadcastsi128_si256(_mm_loadu_si128(NATURAL.as_ptr().cast()));
-                    let to = natural.as_mut_ptr().cast::<__m256i>().add(half);
-                    _mm256_storeu_si256(to, _mm256_shuffle_epi8(line, order));
-                }
-            }
+    let Source::Rows { weights: rows, .. } = source else {
+        // SAFETY: by the caller.
+        unsafe { std::hint::unreachable_unchecked() }
+    };
+    // SAFETY: the line is there.
+    let x: [[__m256i; 4]; M] = std::array::from_fn(|m| unsafe { words::<P>(x[m].lines.add(g * P)) });
+    let zero = _mm256_setzero_si256();
+    let mut dots = [[zero; LANES]; M];
+    for (row, weights) in rows.iter().enumerate() {
+        // SAFETY: a row has 64 bytes for each group.
+        let half = |half: usize| unsafe { _mm256_loadu_si256(weights.add(g * GROUP + half * 32).cast()) };
+        let (first, second) = (half(0), half(1));
+        let w = [
+            _mm256_unpacklo_epi8(first, zero),
+            _mm256_unpackhi_epi8(first, zero),
+            _mm256_unpacklo_epi8(second, zero),
+            _mm256_unpackhi_epi8(second, zero),
+        ];
+        for (dots, x) in dots.iter_mut().zip(&x) {
+            // At most 64 * 255 * 32512 in all lanes together.
+            let [a, b, c, d] = std::array::from_fn(|i| _mm256_madd_epi16(w[i], x[i]));
+            dots[row] = _mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
         }
     }
-    let (low, ones) = (_mm256_set1_epi8(15), _mm256_set1_epi16(1));
-    let mut dots = [[_mm256_setzero_si256(); P]; M];
-    for h in 0..4 {
-        // SAFETY: a group has 16 words.
-        let words = unsafe { four::<16, false>(source, g, h) };
-        let mut short = [[[_mm256_setzero_si256(); 2]; P]; M];
-        for (k, weights) in words.into_iter().enumerate() {
-            let lower = _mm256_and_si256(weights, low);
-            let upper = _mm256_and_si256(_mm256_srli_epi32::<4>(weights), low);
-            for (short, natural) in short.iter_mut().flatten().zip(natural.iter().flatten()) {
-                let x = _mm256_set1_epi32(natural[h * 4 + k]);
-                short[0] = _mm256_add_epi16(short[0], _mm256_maddubs_epi16(lower, x));
-                short[1] = _mm256_add_epi16(short[1], _mm256_maddubs_epi16(upper, x));
-            }
-        }
-        // 4 words of one step each: half of DEEP.
-        for (dots, short) in dots.iter_mut().flatten().zip(short.iter().flatten()) {
-            let [lower, upper] = short.map(|short| _mm256_madd_epi16(short, ones));
-            *dots = _mm256_add_epi32(*dots, _mm256_add_epi32(lower, _mm256_slli_epi32::<4>(upper)));
-        }
-    }
-    dots.map(|dots| join(&dots))
+    dots.map(|dots| {
+        let pairs = |i: usize| _mm256_hadd_epi32(dots[i], dots[i + 1]);
+        let (low, high) = (_mm256_hadd_epi32(pairs(0), pairs(2)), _mm256_hadd_epi32(pairs(4), pairs(6)));
+        let (even, odd) =
+            (_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high));
+        _mm256_add_epi32(even, odd)
+    })
+}
+
+/// The 64 activations of a group as 16-bit numbers, in the order in which unpacking leaves bytes.
+///
+/// # Safety
+/// There are `P` lines.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn words<const P: usize>(lines: *const Line) -> [__m256i; 4] {
+    // SAFETY: 16 bytes.
+    let order = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(NATURAL.as_ptr().cast())) };
+    // SAFETY: a line is two halves of 32 bytes.
+    let natural = |p: usize, half: usize| unsafe {
+        _mm256_shuffle_epi8(_mm256_loadu_si256(lines.add(p).cast::<__m256i>().add(half)), order)
+    };
+    let half = |half: usize| {
+        let low = natural(P - 1, half);
+        // What a negative low byte takes from the high one.
+        let sign = _mm256_cmpgt_epi8(_mm256_setzero_si256(), low);
+        let high = if P == 2 { _mm256_add_epi8(natural(0, half), sign) } else { sign };
+        [_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high)]
+    };
+    let ([a, b], [c, d]) = (half(0), half(1));
+    [a, b, c, d]
 }
 
 /// The planes' dot products as one.

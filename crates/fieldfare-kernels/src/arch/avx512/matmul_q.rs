@@ -18,6 +18,8 @@ const LANES: usize = 16;
 /// Rows of activations that share a pass over a block of matrix rows: with two planes their 16 integer sums and the
 /// weights in use fill the registers.
 const X_ROWS: usize = 8;
+/// Rows of activations up to which [`rowwise`] is the faster way.
+const ROWWISE: usize = 4;
 /// Bytes of activations that pass together over all blocks of matrix rows: a quarter of a usual second-level cache,
 /// so that blocks have room beside them.
 const NEAR: usize = 512 << 10;
@@ -38,7 +40,7 @@ pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Ac
     }
 }
 
-/// All 16-row blocks that `rows` touches, each with the rows of activations 8, 4, 2 and 1 at a time.
+/// All 16-row blocks that `rows` touches, each with up to 8 rows of activations at a time.
 ///
 /// # Safety
 /// As `matmul_q`; `N` is the 32-bit words of a group, `TILED` the layout, `P` the planes.
@@ -65,8 +67,10 @@ unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
                 m += unsafe {
                     match end - m {
                         X_ROWS.. => some::<N, TILED, P, X_ROWS>(&source, groups, acts, &mut side, &place),
-                        4.. => some::<N, TILED, P, 4>(&source, groups, acts, &mut side, &place),
-                        2.. => some::<N, TILED, P, 2>(&source, groups, acts, &mut side, &place),
+                        4 | 7 => some::<N, TILED, P, 4>(&source, groups, acts, &mut side, &place),
+                        // 5 are 3 and 2, 6 are 3 and 3.
+                        3.. => some::<N, TILED, P, 3>(&source, groups, acts, &mut side, &place),
+                        2 => some::<N, TILED, P, 2>(&source, groups, acts, &mut side, &place),
                         _ => some::<N, TILED, P, 1>(&source, groups, acts, &mut side, &place),
                     }
                 };
@@ -97,7 +101,10 @@ unsafe fn some<const N: usize, const TILED: bool, const P: usize, const M: usize
         }
         // SAFETY: g is below groups, and rises; the rows of activations have a group there.
         unsafe {
-            let dots = dots::<N, TILED, P, M>(source, g, &x);
+            let dots = match source {
+                Source::Rows { weights, .. } if N == 16 && M <= ROWWISE => rowwise::<P, M>(weights, g, &x),
+                _ => dots::<N, TILED, P, M>(source, g, &x),
+            };
             let (scales, biases) = source.side(g, groups, side);
             let (scale, bias) = (bf16(scales), bf16(biases));
             for ((sum, dot), x) in sums.iter_mut().zip(dots).zip(&x) {
@@ -152,6 +159,55 @@ unsafe fn dots<const N: usize, const TILED: bool, const P: usize, const M: usize
         }
     }
     dots.map(|dots| if P == 2 { _mm512_add_epi32(_mm512_slli_epi32::<8>(dots[0]), dots[1]) } else { dots[0] })
+}
+
+/// The integer dot products of group `g` of 8-bit weights in source order, a column in each byte and the rows one after the
+/// other: their lanes are added up for all 16 rows together, which takes half as many shuffles as turning words of 16 rows.
+///
+/// # Safety
+/// The group is there in each row and in each of `x`, which has `P` planes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn rowwise<const P: usize, const M: usize>(
+    rows: &[*const u8; LANES],
+    g: usize,
+    x: &[ActRow; M],
+) -> [__m512i; M] {
+    // SAFETY: 16 bytes.
+    let order = unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(NATURAL.as_ptr().cast())) };
+    let mut lines = [[_mm512_setzero_si512(); P]; M];
+    for (x, lines) in x.iter().zip(&mut lines) {
+        for (p, line) in lines.iter_mut().enumerate() {
+            // SAFETY: the line is there.
+            let columns = unsafe { _mm512_loadu_si512(x.lines.add(g * P + p).cast()) };
+            *line = _mm512_shuffle_epi8(columns, order);
+        }
+    }
+    // SAFETY: a row has 64 bytes for each group.
+    let weights = |row: usize| unsafe { _mm512_loadu_si512(rows[row].add(g * GROUP).cast()) };
+    let dot = |weights: __m512i, line: &[__m512i; P]| {
+        let zero = _mm512_setzero_si512();
+        let first = _mm512_dpbusd_epi32(zero, weights, line[0]);
+        if P == 2 { _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(first), weights, line[P - 1]) } else { first }
+    };
+    // Of four rows their sums over each 128 bits.
+    let four = |row: usize| -> [__m512i; M] {
+        let w = [weights(row), weights(row + 1), weights(row + 2), weights(row + 3)];
+        std::array::from_fn(|m| {
+            let [a, b, c, d] = w.map(|w| dot(w, &lines[m]));
+            let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+            let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+            _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
+        })
+    };
+    let halves = |a: __m512i, b: __m512i| {
+        let (even, odd) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xDD>(a, b));
+        _mm512_add_epi32(even, odd)
+    };
+    let (a, b) = (four(0), four(4));
+    let first: [__m512i; M] = std::array::from_fn(|m| halves(a[m], b[m]));
+    let (c, d) = (four(8), four(12));
+    std::array::from_fn(|m| halves(first[m], halves(c[m], d[m])))
 }
 
 /// Adds the products of word `k` of group `g`: of 8 columns (4 bits), or of 4 whose activations are in `natural`.
