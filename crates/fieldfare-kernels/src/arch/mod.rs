@@ -23,6 +23,8 @@ use std::ops::Range;
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avxvnni;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 pub(crate) mod output;

@@ -25,6 +25,8 @@ pub enum Isa {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
+    /// x86-64 with AVX-VNNI beside what [`Isa::Avx2`] needs.
+    AvxVnni,
     /// x86-64 with AVX-512 F, BW, DQ and VL (and what [`Isa::Avx2`] needs); VNNI is used where it is.
     Avx512,
     /// AArch64 Advanced SIMD; `sdot` is used where it is.
@@ -32,7 +34,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    const ALL: [Isa; 4] = [Isa::Scalar, Isa::Neon, Isa::Avx2, Isa::Avx512];
+    const ALL: [Isa; 5] = [Isa::Scalar, Isa::Neon, Isa::Avx2, Isa::AvxVnni, Isa::Avx512];
 }
 
 impl fmt::Display for Isa {
@@ -40,6 +42,7 @@ impl fmt::Display for Isa {
         f.pad(match self {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
+            Isa::AvxVnni => "avxvnni",
             Isa::Avx512 => "avx512",
             Isa::Neon => "neon",
         })
@@ -50,7 +53,7 @@ impl fmt::Display for Isa {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IsaError {
     /// Not one of the names.
-    #[error("{0:?} is not an instruction set: scalar, avx2, avx512 or neon")]
+    #[error("{0:?} is not an instruction set: scalar, avx2, avxvnni, avx512 or neon")]
     Unknown(String),
     /// A name, but not on this machine.
     #[error("this CPU cannot run {0} kernels")]
@@ -108,6 +111,11 @@ impl Kernels {
             Isa::Avx2 => {
                 static AVX2: Kernels = Kernels { isa: Isa::Avx2, table: arch::avx2::TABLE };
                 arch::avx2::is_here().then_some(&AVX2)
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => {
+                static VNNI: Kernels = Kernels { isa: Isa::AvxVnni, table: arch::avxvnni::TABLE };
+                arch::avxvnni::is_here().then_some(&VNNI)
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {

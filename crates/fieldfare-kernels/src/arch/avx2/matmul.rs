@@ -271,7 +271,7 @@ fn value<const N: usize>(bytes: &[__m256i; 2], j: usize) -> __m256 {
 /// They are there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn bf16(p: *const u16) -> __m256 {
+pub(in crate::arch) unsafe fn bf16(p: *const u16) -> __m256 {
     // SAFETY: by the caller.
     let bits = unsafe { _mm_loadu_si128(p.cast()) };
     _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits)))
@@ -293,7 +293,7 @@ fn from_array(from: &[f32; LANES]) -> __m256 {
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn to_array(v: __m256) -> [f32; LANES] {
+pub(in crate::arch) fn to_array(v: __m256) -> [f32; LANES] {
     let mut to = [0.0; LANES];
     // SAFETY: 8 floats.
     unsafe { _mm256_storeu_ps(to.as_mut_ptr(), v) };
