@@ -5,7 +5,8 @@
 //! from a quarter of a vector.
 //!
 //! `sdot` wants signed bytes on both sides. Nibbles are; of 8-bit weights it gets `q - 128`, and the group's sum of
-//! activations gives back the rest: `sum q X = sum (q - 128) X + 128 sum X`.
+//! activations gives back the rest: `sum q X = sum (q - 128) X + 128 sum X`. Their rows, which lie in source order, are taken
+//! one after the other, a column in each byte, and the lanes of four of them added up together.
 
 use crate::acts::{Acts, Line, Planes, Side};
 use crate::arch::Out;
@@ -22,7 +23,7 @@ const X_ROWS: usize = 4;
 
 /// Words, scales and biases of a group of 16 rows, word by word as tiles have them.
 struct Group {
-    words: [[[u32; 4]; QUADS]; GROUP / 4],
+    words: [[[u32; 4]; QUADS]; GROUP / 8],
     scales: [u16; TILE_ROWS],
     biases: [u16; TILE_ROWS],
 }
@@ -84,17 +85,22 @@ unsafe fn some<const N: usize, const P: usize, const M: usize>(
     let groups = w.groups();
     let mut sums = [[vdupq_n_f32(0.0); QUADS]; M];
     let mut copy =
-        Group { words: [[[0; 4]; QUADS]; GROUP / 4], scales: [0; TILE_ROWS], biases: [0; TILE_ROWS] };
+        Group { words: [[[0; 4]; QUADS]; GROUP / 8], scales: [0; TILE_ROWS], biases: [0; TILE_ROWS] };
     for g in 0..groups {
         let (words, scales, biases) = group(w, block, g, &mut copy);
         let lines: [&[Line; P]; M] = std::array::from_fn(|i| {
             let at = ((m + i) * groups + g) * P;
             acts.lines()[at..].first_chunk::<P>().expect("a row has P lines for each group")
         });
+        let natural = if N == 16 { natural(&lines) } else { [[[vdupq_n_s8(0); 4]; P]; M] };
         for quad in 0..QUADS {
             // SAFETY: N words of 16 rows, 16 scales and 16 biases are there, in either form.
             unsafe {
-                let dots = dots::<N, P, M>(words.add(quad * 16), &lines);
+                let dots = if N == 16 {
+                    bytes(std::array::from_fn(|lane| row_bytes(w, block, quad * 4 + lane, g)), &natural)
+                } else {
+                    nibbles(words.add(quad * 16), &lines)
+                };
                 let side = |from: *const u8| {
                     let bits = vld1_u8(from.add(quad * 8));
                     vreinterpretq_f32_u32(vshll_n_u16::<16>(vreinterpret_u16_u8(bits)))
@@ -135,12 +141,14 @@ fn group(w: &QuantMatrix<'_>, block: usize, g: usize, copy: &mut Group) -> (*con
             (tile.as_ptr(), tile[tile::TILE_SCALES..].as_ptr(), tile[tile::TILE_BIASES..].as_ptr())
         }
         QuantData::Rows { weights, scales, biases } => {
-            let bytes = GROUP / 8 * w.bits() as usize;
             for lane in 0..TILE_ROWS {
                 let at = (block * TILE_ROWS + lane).min(w.rows() - 1) * w.groups() + g;
-                let words = weights[at * bytes..][..bytes].as_chunks::<4>().0;
-                for (to, word) in copy.words.iter_mut().zip(words) {
-                    to[lane / 4][lane % 4] = u32::from_ne_bytes(*word);
+                // Those of 8 bits are taken where they are.
+                if w.bits() == 4 {
+                    let words = weights[at * GROUP / 2..][..GROUP / 2].as_chunks::<4>().0;
+                    for (to, word) in copy.words.iter_mut().zip(words) {
+                        to[lane / 4][lane % 4] = u32::from_ne_bytes(*word);
+                    }
                 }
                 let half = |bytes: &[u8]| u16::from_ne_bytes([bytes[at * 2], bytes[at * 2 + 1]]);
                 (copy.scales[lane], copy.biases[lane]) = (half(scales), half(biases));
@@ -151,13 +159,20 @@ fn group(w: &QuantMatrix<'_>, block: usize, g: usize, copy: &mut Group) -> (*con
     }
 }
 
-/// The integer dot products of 4 rows; of 8-bit weights, those of `q - 128`.
+/// Group `g` of a row of 8-bit weights; the last row's for lanes beyond it.
+fn row_bytes<'a>(w: &QuantMatrix<'a>, block: usize, lane: usize, g: usize) -> &'a [u8; GROUP] {
+    let QuantData::Rows { weights, .. } = w.data() else { unreachable!("8-bit weights are in source order") };
+    let at = (block * TILE_ROWS + lane).min(w.rows() - 1) * w.groups() + g;
+    weights[at * GROUP..].first_chunk().expect("a row has 64 bytes for each group")
+}
+
+/// The integer dot products of 4 rows of 4-bit weights.
 ///
 /// # Safety
-/// 16 bytes are readable at `words` and at each of the next N - 1 steps of 64 bytes.
+/// 16 bytes are readable at `words` and at each of the next 7 steps of 64 bytes.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-unsafe fn dots<const N: usize, const P: usize, const M: usize>(
+unsafe fn nibbles<const P: usize, const M: usize>(
     words: *const u8,
     lines: &[&[Line; P]; M],
 ) -> [int32x4_t; M] {
@@ -168,48 +183,96 @@ unsafe fn dots<const N: usize, const P: usize, const M: usize>(
             // SAFETY: a line has four parts of 16 bytes.
             std::array::from_fn(|p| unsafe { vld1q_s8(lines[m][p].0.as_ptr().add(part * 16)) })
         });
-        // SAFETY: the word is one of N.
+        // SAFETY: the word is one of 8.
         let load = |k: usize| unsafe { vld1q_u8(words.add(k * 64)) };
+        let (a, b) = (load(part * 2), load(part * 2 + 1));
+        let low = vdupq_n_u8(15);
         // The weights that go with the four words of a part, in the order of the line.
-        let weights: [uint8x16_t; 4] = if N == 8 {
-            let (a, b) = (load(part * 2), load(part * 2 + 1));
-            let low = vdupq_n_u8(15);
-            [vandq_u8(a, low), vshrq_n_u8::<4>(a), vandq_u8(b, low), vshrq_n_u8::<4>(b)]
-        } else {
-            let natural: [uint8x16_t; 4] = std::array::from_fn(|k| load(part * 4 + k));
-            let top = vdupq_n_u8(128);
-            let [a, b, c, d] = natural.map(|q| veorq_u8(q, top));
-            // Columns 0..4 and 4..8 of a row to its even and odd ones.
-            let ([even, odd], [next_even, next_odd]) = (evens_and_odds(a, b), evens_and_odds(c, d));
-            [even, odd, next_even, next_odd]
-        };
+        let weights = [vandq_u8(a, low), vshrq_n_u8::<4>(a), vandq_u8(b, low), vshrq_n_u8::<4>(b)];
         let weights = weights.map(|w| vreinterpretq_s8_u8(w));
         for (dots, x) in dots.iter_mut().zip(&x) {
             for (dot, &x) in dots.iter_mut().zip(x) {
-                *dot = sdot::<0>(*dot, weights[0], x);
-                *dot = sdot::<1>(*dot, weights[1], x);
-                *dot = sdot::<2>(*dot, weights[2], x);
-                *dot = sdot::<3>(*dot, weights[3], x);
+                *dot = sdot_word::<0>(*dot, weights[0], x);
+                *dot = sdot_word::<1>(*dot, weights[1], x);
+                *dot = sdot_word::<2>(*dot, weights[2], x);
+                *dot = sdot_word::<3>(*dot, weights[3], x);
             }
         }
     }
-    dots.map(|dots| if P == 2 { vaddq_s32(vshlq_n_s32::<8>(dots[0]), dots[1]) } else { dots[0] })
+    dots.map(|dots| join(&dots))
 }
 
-/// Of each lane's 8 bytes, 4 in `a` and 4 in `b`: the even ones, and the odd ones.
+/// The lines with their columns in order, 16 at a time.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn evens_and_odds(a: uint8x16_t, b: uint8x16_t) -> [uint8x16_t; 2] {
-    let (a, b) = (vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b));
-    // Lanes a0, b0, a1, b1 and a2, b2, a3, b3: the even bytes of a pair are 4 neighbours.
-    let (low, high) = (vreinterpretq_u8_u32(vzip1q_u32(a, b)), vreinterpretq_u8_u32(vzip2q_u32(a, b)));
-    [vuzp1q_u8(low, high), vuzp2q_u8(low, high)]
+fn natural<const P: usize, const M: usize>(lines: &[&[Line; P]; M]) -> [[[int8x16_t; 4]; P]; M] {
+    // Of 8 columns a line has first the even ones.
+    const ORDER: [u8; 16] = [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15];
+    // SAFETY: 16 bytes.
+    let order = unsafe { vld1q_u8(ORDER.as_ptr()) };
+    lines.map(|lines| {
+        std::array::from_fn(|p| {
+            std::array::from_fn(|part| {
+                // SAFETY: a line has four parts of 16 bytes.
+                vqtbl1q_s8(unsafe { vld1q_s8(lines[p].0.as_ptr().add(part * 16)) }, order)
+            })
+        })
+    })
+}
+
+/// The integer dot products of 4 rows of 8-bit weights, those of `q - 128`.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn bytes<const P: usize, const M: usize>(
+    rows: [&[u8; GROUP]; 4],
+    x: &[[[int8x16_t; 4]; P]; M],
+) -> [int32x4_t; M] {
+    let weights = rows.map(|row| {
+        std::array::from_fn(|part| {
+            // SAFETY: a row has four parts of 16 bytes.
+            let q = unsafe { vld1q_u8(row.as_ptr().add(part * 16)) };
+            vreinterpretq_s8_u8(veorq_u8(q, vdupq_n_u8(128)))
+        })
+    });
+    let dot = |w: &[int8x16_t; 4], x: &[int8x16_t; 4]| {
+        w.iter().zip(x).fold(vdupq_n_s32(0), |sum, (&w, &x)| sdot(sum, w, x))
+    };
+    std::array::from_fn(|m| {
+        // Lanes of four rows by pairs, then those of a row are one.
+        let planes: [int32x4_t; P] = std::array::from_fn(|p| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|row| dot(&weights[row], &x[m][p]));
+            vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d))
+        });
+        join(&planes)
+    })
+}
+
+/// The planes' dot products as one.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn join<const P: usize>(dots: &[int32x4_t; P]) -> int32x4_t {
+    if P == 2 { vaddq_s32(vshlq_n_s32::<8>(dots[0]), dots[P - 1]) } else { dots[0] }
+}
+
+/// `sum + w . x` of 4 bytes in each lane.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn sdot(mut sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+    // SAFETY: registers only; the instruction is there (dotprod).
+    unsafe {
+        asm!(
+            "sdot {sum:v}.4s, {w:v}.16b, {x:v}.16b",
+            sum = inout(vreg) sum, w = in(vreg) w, x = in(vreg) x,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sum
 }
 
 /// `sum + w . x` of 4 bytes in each lane, those of x from word `LANE`.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn sdot<const LANE: u8>(mut sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+fn sdot_word<const LANE: u8>(mut sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
     // SAFETY: registers only; the instruction is there (dotprod) and LANE is below 4.
     unsafe {
         asm!(
