@@ -1,16 +1,16 @@
-//! Rates of the integer products in two planes with one to eight rows of activations, as steps of one text and of several
-//! have them, on the model's shapes: attention and experts (4 bits, tiles) and the shared expert (8 bits, source order).
+//! Rates of the integer products in two planes with a few rows of activations, as steps of one text and of several have them, and
+//! with 32, on the model's shapes: attention and experts (4 bits, tiles) and the shared expert (8 bits, source order).
 //!
 //! `cargo run --release -p fieldfare-kernels --example few [-- THREADS [ISA [MIB]]]`. Every call takes another matrix out of 600
 //! MiB of them; with fewer than the caches hold it is arithmetic alone. Numbers of rows and the streaming read of the same bytes take turns; shown are GB/s of weights, scales and
-//! biases, the median, and the median of each turn's ratio to that turn's streaming read.
+//! biases, the median, and the median of each turn's ratio to that turn's streaming read; of 32 rows GMAC/s too.
 
 use fieldfare_kernels::{
     Acts, AlignedBuf, Isa, Kernels, Planes, Pool, QuantData, QuantMatrix, ShapeError, tile,
 };
 use std::time::Instant;
 
-const FEW: [usize; 5] = [1, 2, 3, 4, 8];
+const FEW: [usize; 7] = [1, 2, 3, 4, 5, 8, 32];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -72,11 +72,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let rate = |times: &mut Vec<f64>| bytes as f64 / median(times) / 1e9;
         let ratios: Vec<f64> = times
             .iter()
-            .map(|times| median(&mut times.iter().zip(&stream).map(|(t, s)| s / t).collect()))
+            .map(|times| median(&mut times.iter().zip(&stream).map(|(t, s)| s / t).collect::<Vec<f64>>()))
             .collect();
         print!("{name:>18} {bits} bits: streaming {:5.1};", rate(&mut stream));
         for ((m_rows, times), ratio) in FEW.iter().zip(&mut times).zip(ratios) {
             print!("  M={m_rows} {:5.1} ({ratio:4.2})", rate(times));
+            if *m_rows > 8 {
+                print!(" {:5.1} GMAC/s", rate(times) / bytes as f64 * (m_rows * rows * cols) as f64);
+            }
         }
         println!("  [{}]", sum & 1);
     }
@@ -84,7 +87,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Sorts and takes the middle.
-fn median(values: &mut Vec<f64>) -> f64 {
+fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

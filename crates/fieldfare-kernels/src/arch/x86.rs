@@ -138,10 +138,10 @@ unsafe fn gather<const L: usize>(
             }
         }
     }
-    for (lane, row) in rows.iter().enumerate() {
-        for at in whole..count {
+    for (at, to) in to.iter_mut().enumerate().take(count).skip(whole) {
+        for (lane, row) in to.iter_mut().zip(rows) {
             // SAFETY: by the caller.
-            to[at][lane] = unsafe { row.add((g + at) * 2).cast::<u16>().read_unaligned() };
+            *lane = unsafe { row.add((g + at) * 2).cast::<u16>().read_unaligned() };
         }
     }
 }
