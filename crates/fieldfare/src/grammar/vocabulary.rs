@@ -4,6 +4,7 @@
 //! the bytes that the streaming decoder would show; control tokens have none, but for the quote mark of calls, which
 //! grammars name by id. `<unused7>` and the like are left out: no text has them.
 
+use super::cost::MAX_STATES;
 use super::schema::MAX_NODES;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
@@ -15,8 +16,6 @@ use llguidance::toktrie::{
 use llguidance::{Matcher, ParserFactory};
 use std::sync::{Arc, OnceLock};
 
-/// Most states of a grammar's lexer: each takes 1 to 2 KB.
-const MAX_LEXER_STATES: usize = 30_000;
 /// Most places in a grammar that an answer can be at once. Behind the brace of an object whose entries are all optional
 /// it is at each of them, in some places for every part of the schema; fewer would fail answers half-way.
 const MAX_ROW: usize = 16 * MAX_NODES;
@@ -128,7 +127,7 @@ fn make(tokenizer: &Tokenizer) -> std::result::Result<Made, String> {
     drop(words);
     factory.quiet();
     let limits = factory.limits_mut();
-    limits.max_lexer_states = MAX_LEXER_STATES;
+    limits.max_lexer_states = MAX_STATES as usize;
     limits.max_items_in_row = MAX_ROW;
     limits.step_max_items = MAX_STEP;
     limits.verbose_errors = false;
