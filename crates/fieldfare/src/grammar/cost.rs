@@ -12,14 +12,14 @@ use std::collections::HashSet;
 
 /// What every grammar takes: numbers, texts, white space, free values.
 const BASE: u64 = 384 << 10;
-/// A rule.
-const RULE: u64 = 700;
+/// An alternative of a rule.
+const RULE: u64 = 1000;
 /// A state of the lexer.
 const STATE: u64 = 700;
 /// A key that is possible in a state.
 const ENTRY: u64 = 8;
 /// A key that is possible at a place of the grammar where an answer was.
-const PLACE: u64 = 48;
+const PLACE: u64 = 12;
 /// Most states that a lexer may have.
 pub(super) const MAX_STATES: u64 = 30_000;
 
@@ -152,7 +152,8 @@ fn any_order(mut keys: Vec<&str>) -> Parts {
     }
     keys.sort_unstable();
     let common = common(&keys);
-    let mut parts = Parts { rules: 1 << count, places: count << count, ..Parts::default() };
+    let rules = (1 << count) + (count << count) / 2;
+    let mut parts = Parts { rules, places: count << count, ..Parts::default() };
     for from in 0..keys.len() {
         let mut least = spelled(keys[from]);
         for to in from..keys.len() {

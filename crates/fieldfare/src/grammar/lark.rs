@@ -22,7 +22,7 @@ const MAX_ONCE_PLACES: usize = 4096;
 const SMALL: usize = 32;
 /// Entries of larger ones that are alternatives of one rule. At a place where any of hundreds of keys may come, the engine of
 /// grammars compares everything that may come with everything else, so rules between them cost twice.
-const BLOCK: usize = 4;
+const BLOCK: usize = 2;
 
 /// How values are spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +114,9 @@ impl Writer {
                 self.rule("STR", text);
                 self.rule("WS", r"/ |\n {0,40}/");
                 self.rule("SP", r"/ /");
+                // Written once: each optional part is a rule of its own.
+                self.rule("ws", "WS?");
+                self.rule("sp", "SP?");
             }
             Spelling::Call(_) => {
                 self.rule("TEXT", r"/(.|\n)+/");
@@ -130,13 +133,13 @@ impl Writer {
 
     /// White space that may stand around entries.
     fn space(&self) -> &'static str {
-        if self.spelling == Spelling::Json { " WS? " } else { " " }
+        if self.spelling == Spelling::Json { " ws " } else { " " }
     }
 
     /// A key and its colon.
     fn key(&self, key: &str) -> String {
         match self.spelling {
-            Spelling::Json => format!("{} SP?", quoted(&format!("{}:", quoted(key)))),
+            Spelling::Json => format!("{} sp", quoted(&format!("{}:", quoted(key)))),
             Spelling::Call(_) => quoted(&format!("{key}:")),
         }
     }
@@ -152,7 +155,7 @@ impl Writer {
     /// Any key but these, and its colon.
     fn other_key(&mut self, taken: &[Entry]) -> String {
         let (any, colon) = match self.spelling {
-            Spelling::Json => ("STR", "\":\" SP?"),
+            Spelling::Json => ("STR", "\":\" sp"),
             Spelling::Call(_) => ("KEY", "\":\""),
         };
         if taken.is_empty() {

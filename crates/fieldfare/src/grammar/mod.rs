@@ -30,7 +30,7 @@ use vocabulary::Vocabulary;
 
 /// Memory that grammars may take from their first use on, all at once, by [`Rules::bytes`]; one that would take more is
 /// refused...
-pub const BYTES: u64 = 32 << 20;
+pub const BYTES: u64 = 40 << 20;
 /// ... and, for each token id, the vocabulary's tree.
 pub const BYTES_PER_ID: u64 = 152;
 

@@ -14,7 +14,7 @@ use llguidance::toktrie::{
     InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv,
 };
 use llguidance::{Matcher, ParserFactory};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Most places in a grammar that an answer can be at once. Behind the brace of an object whose entries are all optional
 /// it is at each of them, in some places for every part of the schema; fewer would fail answers half-way.
@@ -70,6 +70,8 @@ struct Made {
 pub(super) struct Vocabulary {
     tokenizer: Arc<Tokenizer>,
     made: OnceLock<std::result::Result<Made, String>>,
+    /// Held while a grammar is compiled, which takes several times what stays of it.
+    compiling: Mutex<()>,
 }
 
 impl std::fmt::Debug for Vocabulary {
@@ -80,7 +82,7 @@ impl std::fmt::Debug for Vocabulary {
 
 impl Vocabulary {
     pub(super) fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { tokenizer, made: OnceLock::new() }
+        Self { tokenizer, made: OnceLock::new(), compiling: Mutex::default() }
     }
 
     pub(super) fn tokenizer(&self) -> &Tokenizer {
@@ -90,6 +92,7 @@ impl Vocabulary {
     /// The matcher of a grammar, at its beginning. The error is for developers: it may quote the grammar.
     pub(super) fn matcher(&self, lark: &str) -> std::result::Result<Matcher, String> {
         let made = self.made.get_or_init(|| make(&self.tokenizer)).as_ref().map_err(Clone::clone)?;
+        let _alone = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         let compile = || made.factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
         let parser = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("grammar".to_owned()).stack_size(STACK);
