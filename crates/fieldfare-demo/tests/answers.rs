@@ -10,26 +10,14 @@ use fieldfare::engine::{
 };
 use fieldfare::sample::Sampling;
 use fieldfare::tokenizer::Tokenizer;
+use fieldfare_testing::demo;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// Tokens that the model's sliding layers see.
 const WINDOW: usize = 256;
-
-/// The unpacked model; shared by all tests, changed by none.
-fn model() -> PathBuf {
-    static MODEL: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = MODEL.get_or_init(|| {
-        let temp = tempfile::tempdir().unwrap();
-        let folders = [temp.path().to_path_buf()];
-        let ready = fieldfare_demo::ensure_in(&folders, &mut |_| ControlFlow::Continue(())).unwrap();
-        (temp, ready.path)
-    });
-    path.clone()
-}
 
 /// The model in one test's hands, with a lock of its own.
 struct Talker {
@@ -48,7 +36,7 @@ impl Talker {
     fn new(options: EngineOptions) -> Self {
         let locks = tempfile::tempdir().unwrap();
         let runtime_dir = Some(locks.path().to_path_buf());
-        let engine = Engine::open(&model(), EngineOptions { runtime_dir, ..options }).unwrap();
+        let engine = Engine::open(&demo(), EngineOptions { runtime_dir, ..options }).unwrap();
         let tokenizer = Arc::clone(engine.tokenizer().unwrap());
         Self { engine, tokenizer, tools: Vec::new(), think: false, held: Vec::new(), asked: 0, _locks: locks }
     }

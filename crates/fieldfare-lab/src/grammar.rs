@@ -27,6 +27,13 @@ pub(crate) struct Options {
     /// Times that each answer is followed.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Only cases whose name has this in it.
+    #[arg(long)]
+    only: Option<String>,
+    /// Instead: what the largest grammars take of memory when an answer has gone through all of them. One case a process
+    /// (`--only`), since what was given back is not told from what was never taken.
+    #[arg(long)]
+    memory: bool,
 }
 
 struct Case {
@@ -51,12 +58,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         resident() - before,
         memory::process().peak_rss.unwrap_or(0) as f64 / 1e6,
     );
+    let wanted = |case: &Case| options.only.as_ref().is_none_or(|part| case.name.contains(part.as_str()));
+    if options.memory {
+        for case in whole_cases()?.iter().filter(|case| wanted(case)) {
+            whole(&tokenizer, &grammars, case).with_context(|| case.name)?;
+        }
+        return Ok(());
+    }
     println!(
         "{:<30} {:>9} {:>7} {:>12} {:>11} {:>11} {:>12} {:>12} {:>11}",
         "case", "compile", "tokens", "mean", "median", "worst", "unbound", "worst place", "resident"
     );
-    for case in cases()? {
-        one(&tokenizer, &grammars, &case, options.rounds).with_context(|| case.name)?;
+    for case in cases()?.iter().filter(|case| wanted(case)) {
+        one(&tokenizer, &grammars, case, options.rounds).with_context(|| case.name)?;
     }
     println!("resident at the end +{:.0} MB", resident() - before);
     Ok(())
@@ -117,6 +131,99 @@ fn one(tokenizer: &Tokenizer, grammars: &Grammars, case: &Case, rounds: usize) -
         grown as f64 / 1e6,
     );
     Ok(())
+}
+
+/// Follows an answer once, without choices, and tells what memory grew by beside what was counted beforehand.
+fn whole(tokenizer: &Tokenizer, grammars: &Grammars, case: &Case) -> Result<()> {
+    let resident = || memory::process().rss.unwrap_or(0);
+    let before = resident();
+    let bound = grammars.bind(&case.rules)?.context("rules that bind")?;
+    let compiled = resident();
+    let mut ids = Vec::new();
+    tokenizer.encode_with_control(&case.answer, &mut ids);
+    let mut guide = bound.guide(&tokenizer.control().stop_ids())?;
+    let start = Instant::now();
+    for (at, &id) in ids.iter().enumerate() {
+        guide.allowed().with_context(|| format!("token {at} of {}", ids.len()))?;
+        guide.accept(id);
+    }
+    let followed = resident();
+    let peak = memory::process().peak_rss.unwrap_or(0);
+    // What one more takes, now that what comes and goes while it is compiled is there.
+    let mut more = Vec::new();
+    for _ in 0..3 {
+        more.push(grammars.bind(&case.rules)?.context("rules that bind")?);
+    }
+    let each = resident().saturating_sub(followed) / 3;
+    let mb = |bytes: u64| bytes as f64 / 1e6;
+    println!(
+        "{:<40} {:>6} tokens, {:.2} ms each; compiled +{:.1} MB, followed +{:.1} MB, peak +{:.1} MB; one more compiled +{:.1} MB; counted {:.1} MB",
+        case.name,
+        ids.len(),
+        start.elapsed().as_secs_f64() * 1e3 / ids.len().max(1) as f64,
+        mb(compiled.saturating_sub(before)),
+        mb(followed.saturating_sub(before)),
+        mb(peak.saturating_sub(before)),
+        mb(each),
+        mb(case.rules.bytes()),
+    );
+    Ok(())
+}
+
+/// Large grammars, and answers that leave nothing out.
+fn whole_cases() -> Result<Vec<Case>> {
+    let json_of = |schema: &Value| -> Result<Rules> {
+        Ok(Rules { content: Content::Json(Schema::parse(schema, "schema", false)?), ..Rules::default() })
+    };
+    let all = |names: &mut dyn Iterator<Item = String>| -> String {
+        let pairs: Vec<String> = names.map(|name| format!("\"{name}\":null")).collect();
+        pairs.join(",")
+    };
+    let number = |i: usize| format!("property number {i}");
+    let wide_answer = format!("{{{}}}", all(&mut (0..500).map(number)));
+    let level = all(&mut (0..499).map(number));
+    let deep_answer = format!("{}{}", format!("{{{level},\"inner\":").repeat(4), "null}}}}");
+    let deep = (0..4).fold(json!({ "type": "null" }), |inner, _| {
+        let mut level = wide(&json!("null"));
+        if let Some(properties) = level["properties"].as_object_mut() {
+            properties.remove("property number 499");
+            properties.insert("inner".to_owned(), inner);
+        }
+        level
+    });
+    // Letters that have nothing in common.
+    let word = |i: usize| format!("{:x}", (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let words: serde_json::Map<String, Value> =
+        (0..500).map(|i| (word(i), json!({ "type": ["string", "null"] }))).collect();
+    let values: Vec<String> = (0..1900).map(|i| format!("{} is a value", word(i))).collect();
+    let tools: Vec<Tool> = agent_tools();
+    let calls: Vec<CallRule> = prepare_tools(&tools)?.iter().map(CallRule::lenient).collect();
+    Ok(vec![
+        Case {
+            name: "an object of 500 properties",
+            rules: json_of(&wide(&json!(["string", "null"])))?,
+            answer: wide_answer,
+        },
+        Case { name: "four of 499, one in the other", rules: json_of(&deep)?, answer: deep_answer },
+        Case {
+            name: "500 properties, nothing in common",
+            rules: json_of(&json!({ "type": "object", "properties": words, "additionalProperties": false }))?,
+            answer: format!("{{{}}}", all(&mut (0..500).map(word))),
+        },
+        Case {
+            name: "enum of 1900, twenty of them",
+            rules: json_of(&json!({ "type": "array", "items": { "enum": values } }))?,
+            answer: json!(values.iter().step_by(100).collect::<Vec<_>>()).to_string(),
+        },
+        Case {
+            name: "24 tools, a call",
+            rules: Rules { calls, ..Rules::default() },
+            answer:
+                "<|tool_call>call:tool_07{content:<|\"|>text<|\"|>,path:<|\"|>src/main.rs<|\"|>}<tool_call|>"
+                    .into(),
+        },
+        Case { name: "60 tools of 12 keys, a call", rules: many_tools()?, answer: call_of_many() },
+    ])
 }
 
 fn cases() -> Result<Vec<Case>> {

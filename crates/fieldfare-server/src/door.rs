@@ -4,7 +4,7 @@
 //! [`Answer`] to read from. Work is let in from the line in its order, as much at a time as the model takes side by side.
 //! Dropping the answer (the client is gone) takes waiting work out of the line at once, and ends running work within a
 //! token, or a layer of a prefill pass. The channel of an answer is bounded: while a reader is behind, his text pauses and
-//! the others go on; one who reads nothing for [`PATIENCE`] counts as gone.
+//! the others go on; one who reads nothing for too long counts as gone.
 //!
 //! Long file: the line, the desk and the answers share one state that nothing outside may see.
 
@@ -20,13 +20,12 @@ use fieldfare::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// How long the engine waits for a client to read on.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Pieces of an answer that may lie unread.
 const UNREAD: usize = 64;
 /// Pieces that a step may come to, as a rule: a text goes on while there is room for so many.
@@ -272,21 +271,12 @@ impl Inner {
 pub(crate) struct Door(Arc<Inner>);
 
 impl Door {
-    /// Starts the thread that owns `model`. At most `waiting` requests wait while `most` run. `runtime` is where slow
-    /// readers are waited for.
+    /// Starts the thread that owns `model`. At most `waiting` requests wait while `most` run. A client that reads nothing
+    /// for as long as `patience` has left; `runtime` is where slow readers are waited for.
     ///
     /// # Errors
     /// The system gives no thread.
     pub(crate) fn open(
-        model: impl Model,
-        (most, waiting): (usize, usize),
-        metrics: Arc<Metrics>,
-        runtime: tokio::runtime::Handle,
-    ) -> std::io::Result<(Self, JoinHandle<()>)> {
-        Self::with_patience(PATIENCE, model, (most, waiting), metrics, runtime)
-    }
-
-    fn with_patience(
         patience: Duration,
         model: impl Model,
         (most, waiting): (usize, usize),
@@ -318,7 +308,7 @@ impl Door {
             return Err(ApiError::queue_full());
         }
         state.places += 1;
-        Ok(Place(self.0.clone()))
+        Ok(Place { inner: self.0.clone(), told: AtomicBool::new(false) })
     }
 
     /// How many run and how many wait.
@@ -352,25 +342,34 @@ impl Door {
 }
 
 /// A place in the line, given up when dropped.
-pub(crate) struct Place(Arc<Inner>);
+pub(crate) struct Place {
+    inner: Arc<Inner>,
+    /// That its client has left was counted, or is not to be.
+    told: AtomicBool,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.lock().places -= 1;
+        self.inner.lock().places -= 1;
     }
 }
 
 impl Place {
-    /// Hands in the work.
-    pub(crate) fn submit(self, work: Work) -> Answer {
-        let (updates, cancel, number) = self.hand_in(work);
-        Answer { updates, cancel, number, place: self, ended: false }
+    /// Hands in work. A request that has more of it may do so again, now or later; it waits its turn like others'.
+    pub(crate) fn submit(place: &Arc<Self>, work: Work) -> Answer {
+        let (updates, cancel, number) = place.hand_in(work);
+        Answer { updates, cancel, number, place: place.clone(), ended: false }
+    }
+
+    /// Answers that are dropped from now on are not those of a client who has left.
+    pub(crate) fn excuse(&self) {
+        self.told.store(true, Ordering::Relaxed);
     }
 
     fn hand_in(&self, work: Work) -> (mpsc::Receiver<Update>, Cancel, u64) {
         let (updates, receiver) = mpsc::channel(UNREAD);
         let cancel = Cancel::new();
-        let mut state = self.0.lock();
+        let mut state = self.inner.lock();
         let number = state.next;
         state.next += 1;
         if state.closing {
@@ -380,7 +379,7 @@ impl Place {
             state.waiting.push_back(Job { number, work, cancel, updates, since: Instant::now() });
         }
         drop(state);
-        self.0.wake.notify_all();
+        self.inner.wake.notify_all();
         (receiver, cancel, number)
     }
 }
@@ -390,7 +389,7 @@ pub(crate) struct Answer {
     updates: mpsc::Receiver<Update>,
     cancel: Cancel,
     number: u64,
-    place: Place,
+    place: Arc<Place>,
     ended: bool,
 }
 
@@ -400,13 +399,8 @@ impl Answer {
         self.updates.poll_recv(cx).map(|update| self.seen(update))
     }
 
-    /// More work of the same request, once the work before has ended. It waits its turn like others'.
-    pub(crate) fn again(&mut self, work: Work) {
-        (self.updates, self.cancel, self.number) = self.place.hand_in(work);
-        self.ended = false;
-    }
-
     /// The end, however many pieces come before it.
+    #[cfg(test)]
     pub(crate) async fn outcome(&mut self) -> Result<Box<Outcome>, Box<ApiError>> {
         loop {
             let update = self.updates.recv().await;
@@ -431,8 +425,10 @@ impl Drop for Answer {
             return;
         }
         self.cancel.cancel();
-        let inner = &self.place.0;
-        inner.metrics.left.add(1);
+        let inner = &self.place.inner;
+        if !self.place.told.swap(true, Ordering::Relaxed) {
+            inner.metrics.left.add(1);
+        }
         let mut state = inner.lock();
         let gone = state.waiting.iter().position(|job| job.number == self.number);
         let job = gone.and_then(|at| state.waiting.remove(at));

@@ -1,20 +1,23 @@
 //! From a request to its answer: the routes, and what each does.
 
+use crate::binder::{self, Binder};
 use crate::body::{Held, Reply, Room};
-use crate::door::{Door, Place, Thought, Work};
+use crate::choices::Choices;
+use crate::door::{self, Door, Place, Thought, Update, Work};
 use crate::guard::Guard;
 use crate::metrics::Metrics;
 use crate::page;
-use crate::stream::Events;
+use crate::spelling;
+use crate::stream::{Coming, Events};
 use crate::wire::chat::{ChatRequest, Served};
-use crate::wire::completions::{self, CompletionRequest, Given};
+use crate::wire::completions::{CompletionRequest, Given};
 use crate::wire::error::ApiError;
 use crate::wire::fields;
 use crate::wire::reply::{Head, Shape, call_refusal};
 use crate::wire::sampling::Ending;
 use fieldfare::chat;
 use fieldfare::engine::{GenerateOptions, OutputMode};
-use fieldfare::grammar::{Grammars, Rules};
+use fieldfare::grammar::Rules;
 use fieldfare::sample::Plan;
 use fieldfare::store::Board;
 use fieldfare::tokenizer::Tokenizer;
@@ -22,8 +25,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
-use serde_json::{Map, Value, json};
-use std::collections::VecDeque;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -54,8 +57,10 @@ pub(crate) struct App {
     pub(crate) door: Door,
     /// Text to ids and back.
     pub(crate) tokenizer: Arc<Tokenizer>,
-    /// What answers are bound to.
-    pub(crate) grammars: Grammars,
+    /// Makes what answers are bound to.
+    pub(crate) binder: Binder,
+    /// Answers of one request that may run side by side.
+    pub(crate) parallel: usize,
     /// What requests are checked against.
     pub(crate) served: Served,
     /// How much of bodies may be in memory.
@@ -68,6 +73,10 @@ pub(crate) struct App {
     pub(crate) trained_context: Option<u64>,
     /// Bytes of its files.
     pub(crate) size: u64,
+    /// Numbers that it was trained to have, quantized or not.
+    pub(crate) parameters: u64,
+    /// Longest time for an answer from its first token on.
+    pub(crate) max_generation: Option<Duration>,
     /// Names weights and program.
     pub(crate) fingerprint: String,
     /// Which experts are in memory.
@@ -259,9 +268,9 @@ async fn serve(app: &Arc<App>, route: Route, request: Request<Incoming>) -> Outc
             let place = app.door.enter()?;
             completion(app, place, body).await
         }
-        Route::Tokenize => with_body(app, &parts, body, tokenize).await,
-        Route::Detokenize => with_body(app, &parts, body, detokenize).await,
-        Route::Template => with_body(app, &parts, body, apply_template).await,
+        Route::Tokenize => with_body(app, &parts, body, spelling::tokenize).await,
+        Route::Detokenize => with_body(app, &parts, body, spelling::detokenize).await,
+        Route::Template => with_body(app, &parts, body, spelling::apply_template).await,
     }
 }
 
@@ -308,19 +317,19 @@ fn model_entry(app: &App, name: &str) -> Value {
             "n_ctx": app.served.context,
             "n_ctx_train": app.trained_context,
             "n_vocab": app.served.vocabulary,
+            "n_params": app.parameters,
             "size": app.size,
         },
     })
 }
 
-/// Does something with a body where it may take its time.
+/// Does something where it may take its time.
 async fn aside<T: Send + 'static>(
     app: &Arc<App>,
-    body: Held,
-    work: impl FnOnce(&App, &[u8]) -> Result<T, ApiError> + Send + 'static,
+    work: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, Box<ApiError>> {
     let shared = app.clone();
-    let done = tokio::task::spawn_blocking(move || work(&shared, &body.bytes)).await;
+    let done = tokio::task::spawn_blocking(move || work(&shared)).await;
     match done {
         Ok(result) => result.map_err(Box::new),
         Err(_) => {
@@ -337,27 +346,33 @@ async fn with_body(
     work: fn(&App, &[u8]) -> Result<Value, ApiError>,
 ) -> Outcome {
     let body = app.room.read(parts, body).await?;
-    aside(app, body, work).await.map(|value| json_reply(&value))
-}
-
-/// What a request comes to.
-struct Asked {
-    works: VecDeque<Work>,
-    head: Head,
-    stream: bool,
+    aside(app, move |app| work(app, &body.bytes)).await.map(|value| json_reply(&value))
 }
 
 async fn chat_completion(app: &Arc<App>, place: Place, body: Held) -> Outcome {
-    let asked = aside(app, body, |app, bytes| {
-        let request = ChatRequest::parse(&fields::object(bytes)?, &app.served)?;
+    let (chat, head, stream) = aside(app, move |app| {
+        let request = ChatRequest::parse(&fields::object(&body.bytes)?, &app.served)?;
         let mut head = head(app, Shape::Chat, request.include_usage);
         head.each = request.count;
-        let (stream, count) = (request.stream, request.count);
-        let works = repeated(chat_work(app, request)?, count).collect();
-        Ok(Asked { works, head, stream })
+        let stream = request.stream;
+        Ok((Chat::new(app, request)?, head, stream))
     })
     .await?;
-    respond(app, place, asked).await
+    if let Some(room) = app.binder.try_room(&chat.rules)? {
+        let works = aside(app, move |app| chat.bound(app, room)).await?;
+        return respond(app, app.choices(place, works), head, stream).await;
+    }
+    app.metrics.log("a request waits for memory for its grammar");
+    let shared = app.clone();
+    let later = async move {
+        let room = shared.binder.room(&chat.rules).await?;
+        let works = aside(&shared, move |app| chat.bound(app, room)).await?;
+        Ok::<_, Box<ApiError>>(shared.choices(place, works))
+    };
+    if stream {
+        return Ok(events(app, head, Coming::Later(Box::pin(later))));
+    }
+    whole(app, head, later.await?).await
 }
 
 fn head(app: &App, shape: Shape, include_usage: bool) -> Head {
@@ -380,48 +395,68 @@ fn repeated(work: Work, count: usize) -> impl Iterator<Item = Work> {
     })
 }
 
-fn chat_work(app: &App, request: ChatRequest) -> Result<Work, ApiError> {
-    let tools = &request.tools;
-    if tools.opened > 0 {
-        app.metrics.opened_tools.add(tools.opened as u64);
-        app.metrics.log(&format!("{} tools declared without their schema", tools.opened));
+/// A chat request whose prompt is written down; what is left is the grammar of its answers.
+struct Chat {
+    prompt: Vec<u32>,
+    rules: Rules,
+    options: GenerateOptions,
+    thought: Thought,
+    count: usize,
+}
+
+impl Chat {
+    fn new(app: &App, request: ChatRequest) -> Result<Self, ApiError> {
+        let tools = &request.tools;
+        if tools.opened > 0 {
+            app.metrics.opened_tools.add(tools.opened as u64);
+            app.metrics.log(&format!("{} tools declared without their schema", tools.opened));
+        }
+        if tools.loosened > 0 {
+            app.metrics.log(&format!("{} strict tools whose schema cannot be enforced", tools.loosened));
+        }
+        let prompt = chat::render(&request.messages, &tools.declared, &request.render, &app.tokenizer)
+            .map_err(|error| render_refusal(app, error))?;
+        let control = app.tokenizer.control();
+        let starts_inside = prompt.starts_in_reasoning;
+        let options = GenerateOptions {
+            sampling: request.sampling,
+            max_new: fitting(app, prompt.ids.len(), request.max_tokens)?,
+            stop: request.stop,
+            mode: OutputMode::Chat { starts_in_reasoning: starts_inside, tools: request.tools.names() },
+            logprobs: request.logprobs,
+            // Where there are no tools a call could only be an error.
+            suppress: request.tools.declared.is_empty().then(|| {
+                let mut ids = control.suppressed();
+                ids.push(control.call_open);
+                ids
+            }),
+            ..ended(app, request.ending)
+        };
+        let rules = Rules {
+            content: request.format,
+            calls: request.tools.rules,
+            choice: request.tools.choice,
+            single_call: !request.tools.parallel,
+            may_think: request.render.enable_thinking && !request.render.continue_final,
+            starts_in_thought: starts_inside,
+            thought_tokens: request.thought_tokens,
+        };
+        let thought = Thought { open: control.channel_open, close: control.channel_close, starts_inside };
+        Ok(Self { prompt: prompt.ids, rules, options, thought, count: request.count })
     }
-    if tools.loosened > 0 {
-        app.metrics.log(&format!("{} strict tools whose schema cannot be enforced", tools.loosened));
+
+    /// The work that it comes to.
+    fn bound(self, app: &App, room: binder::Room) -> Result<VecDeque<Work>, ApiError> {
+        let plan = app.binder.bind(&self.rules, room).map_err(|error| grammar_refusal(app, error))?;
+        let options = GenerateOptions {
+            told_calls: plan.as_ref().map(|plan| plan.told_calls().to_vec()).unwrap_or_default(),
+            plan: plan.map(|plan| Arc::new(plan) as Arc<dyn Plan>),
+            ..self.options
+        };
+        let one_call = self.rules.single_call;
+        let work = Work { prompt: self.prompt, options, one_call, thought: Some(self.thought) };
+        Ok(repeated(work, self.count).collect())
     }
-    let prompt = chat::render(&request.messages, &tools.declared, &request.render, &app.tokenizer)
-        .map_err(|error| render_refusal(app, error))?;
-    let control = app.tokenizer.control();
-    let starts_inside = prompt.starts_in_reasoning;
-    let max_new = fitting(app, prompt.ids.len(), request.max_tokens)?;
-    let rules = Rules {
-        content: request.format,
-        calls: request.tools.rules.clone(),
-        choice: request.tools.choice.clone(),
-        single_call: !request.tools.parallel,
-        may_think: request.render.enable_thinking && !request.render.continue_final,
-        starts_in_thought: starts_inside,
-        thought_tokens: request.thought_tokens,
-    };
-    let plan = app.grammars.bind(&rules).map_err(|error| grammar_refusal(app, error))?;
-    let options = GenerateOptions {
-        sampling: request.sampling,
-        max_new,
-        stop: request.stop,
-        mode: OutputMode::Chat { starts_in_reasoning: starts_inside, tools: request.tools.names() },
-        logprobs: request.logprobs,
-        told_calls: plan.as_ref().map(|plan| plan.told_calls().to_vec()).unwrap_or_default(),
-        plan: plan.map(|plan| Arc::new(plan) as Arc<dyn Plan>),
-        // Where there are no tools a call could only be an error.
-        suppress: request.tools.declared.is_empty().then(|| {
-            let mut ids = control.suppressed();
-            ids.push(control.call_open);
-            ids
-        }),
-        ..ended(app, request.ending)
-    };
-    let thought = Some(Thought { open: control.channel_open, close: control.channel_close, starts_inside });
-    Ok(Work { prompt: prompt.ids, options, one_call: !request.tools.parallel, thought })
 }
 
 /// The options that say what ends an answer.
@@ -431,7 +466,12 @@ fn ended(app: &App, ending: Ending) -> GenerateOptions {
         ids.extend(ending.stop_ids);
         ids
     });
-    GenerateOptions { stop_ids, min_new: ending.least, ..GenerateOptions::default() }
+    GenerateOptions {
+        stop_ids,
+        min_new: ending.least,
+        longest: app.max_generation,
+        ..GenerateOptions::default()
+    }
 }
 
 fn grammar_refusal(app: &App, error: fieldfare::Error) -> ApiError {
@@ -447,7 +487,8 @@ fn grammar_refusal(app: &App, error: fieldfare::Error) -> ApiError {
     }
 }
 
-fn render_refusal(app: &App, error: fieldfare::Error) -> ApiError {
+/// What a client is told of a conversation that cannot be written down.
+pub(crate) fn render_refusal(app: &App, error: fieldfare::Error) -> ApiError {
     match error {
         fieldfare::Error::BadRequest { field, reason } => ApiError::bad("invalid_message", field, reason),
         other => {
@@ -468,8 +509,8 @@ fn fitting(app: &App, prompt: usize, wanted: usize) -> Result<usize, ApiError> {
 }
 
 async fn completion(app: &Arc<App>, place: Place, body: Held) -> Outcome {
-    let asked = aside(app, body, |app, bytes| {
-        let request = CompletionRequest::parse(&fields::object(bytes)?, &app.served)?;
+    let (works, head, stream) = aside(app, move |app| {
+        let request = CompletionRequest::parse(&fields::object(&body.bytes)?, &app.served)?;
         let mut head = head(app, Shape::Text, request.include_usage);
         head.each = request.count;
         head.echo_scored = request.echo && request.logprobs.is_some();
@@ -496,111 +537,57 @@ async fn completion(app: &Arc<App>, place: Place, body: Held) -> Outcome {
             let work = Work { prompt, options, one_call: false, thought: None };
             works.extend(repeated(work, request.count));
         }
-        Ok(Asked { works, head, stream: request.stream })
+        Ok((works, head, request.stream))
     })
     .await?;
-    respond(app, place, asked).await
+    // The numbers of a prompt come with its first answer, for all of them.
+    respond(app, Choices::new(place, works, 1), head, stream).await
 }
 
-async fn respond(app: &Arc<App>, place: Place, asked: Asked) -> Outcome {
-    let Asked { mut works, head, stream } = asked;
-    let Some(first) = works.pop_front() else { return Err(Box::new(ApiError::internal())) };
-    let mut answer = place.submit(first);
-    if stream {
-        let events = Events::new(head, answer, works, app.keep_alive, app.metrics.clone());
-        let mut response = Response::new(Reply::Events(Box::new(events)));
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        return Ok(response);
+impl App {
+    /// Hands in what a chat request comes to; its answers run side by side where others' do.
+    fn choices(&self, place: Place, works: VecDeque<Work>) -> Choices {
+        Choices::new(place, works, self.parallel)
     }
-    let mut outcomes = Vec::with_capacity(works.len() + 1);
-    loop {
-        let outcome = answer.outcome().await?;
-        if let Some(error) = &outcome.generation.call_error {
-            app.metrics.log(&format!("a tool call could not be read: {}", error.kind.name()));
-            return Err(Box::new(call_refusal(error)));
+}
+
+async fn respond(app: &App, choices: Choices, head: Head, stream: bool) -> Outcome {
+    if stream { Ok(events(app, head, Coming::Now(choices))) } else { whole(app, head, choices).await }
+}
+
+/// An answer piece by piece.
+fn events(app: &App, head: Head, coming: Coming) -> Response<Reply> {
+    let events = Events::new(head, coming, app.keep_alive, app.metrics.clone());
+    let mut response = Response::new(Reply::Events(Box::new(events)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// An answer, or several, once they are complete.
+async fn whole(app: &App, head: Head, mut choices: Choices) -> Outcome {
+    let mut outcomes = BTreeMap::new();
+    while let Some((index, update)) = std::future::poll_fn(|cx| choices.poll(cx)).await {
+        match update {
+            Update::Done(outcome) => {
+                if let Some(error) = &outcome.generation.call_error {
+                    app.metrics.log(&format!("a tool call could not be read: {}", error.kind.name()));
+                    return Err(Box::new(call_refusal(error)));
+                }
+                outcomes.insert(index, *outcome);
+            }
+            Update::Failed(error) => return Err(error),
+            _ => {}
         }
-        outcomes.push(*outcome);
-        match works.pop_front() {
-            Some(work) => answer.again(work),
-            None => return Ok(json_reply(&head.whole(&outcomes))),
-        }
     }
-}
-
-/// The prompt that a chat request comes to, as text; its ids if `tokens` asks.
-fn apply_template(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
-    let (request, map) = chat_of(app, fields::object(bytes)?)?;
-    let declared = &request.tools.declared;
-    let refused = |error| render_refusal(app, error);
-    let text = chat::render_text(&request.messages, declared, &request.render).map_err(refused)?;
-    let mut reply = json!({ "prompt": text });
-    if fields::boolean(&map, "tokens")?.unwrap_or(false) {
-        let prompt =
-            chat::render(&request.messages, declared, &request.render, &app.tokenizer).map_err(refused)?;
-        reply["tokens"] = prompt.ids.into();
-    }
-    Ok(reply)
-}
-
-/// The ids that a conversation comes to, counted as vLLM counts them.
-fn tokenize_chat(app: &App, map: Map<String, Value>) -> Result<Value, ApiError> {
-    let (request, _) = chat_of(app, map)?;
-    let prompt = chat::render(&request.messages, &request.tools.declared, &request.render, &app.tokenizer)
-        .map_err(|error| render_refusal(app, error))?;
-    let (count, context) = (prompt.ids.len(), app.served.context);
-    Ok(json!({ "count": count, "max_model_len": context, "tokens": prompt.ids }))
-}
-
-/// A chat body, in which the model need not be named.
-fn chat_of(app: &App, mut map: Map<String, Value>) -> Result<(ChatRequest, Map<String, Value>), ApiError> {
-    if fields::get(&map, "model").is_none() {
-        map.insert("model".to_owned(), "default".into());
-    }
-    Ok((ChatRequest::parse(&map, &app.served)?, map))
-}
-
-fn tokenize(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
-    let map = fields::object(bytes)?;
-    let special = fields::boolean(&map, "parse_special")?.unwrap_or(true);
-    let mut ids = Vec::new();
-    if fields::get(&map, "messages").is_some() {
-        return tokenize_chat(app, map);
-    }
-    let (text, counted) = match (fields::text(&map, "content")?, fields::text(&map, "prompt")?) {
-        (Some(text), _) => (text, false),
-        (None, Some(text)) => (text, true),
-        (None, None) => return Err(ApiError::missing("content")),
-    };
-    if fields::boolean(&map, if counted { "add_special_tokens" } else { "add_special" })?.unwrap_or(counted) {
-        ids.push(app.tokenizer.control().bos);
-    }
-    completions::encode(&app.tokenizer, text, special, &mut ids);
-    if counted {
-        return Ok(json!({ "count": ids.len(), "max_model_len": app.served.context, "tokens": ids }));
-    }
-    if fields::boolean(&map, "with_pieces")?.unwrap_or(false) {
-        let piece = |&id: &u32| json!({ "id": id, "piece": app.tokenizer.piece(id).unwrap_or_default() });
-        return Ok(json!({ "tokens": ids.iter().map(piece).collect::<Vec<_>>() }));
-    }
-    Ok(json!({ "tokens": ids }))
-}
-
-fn detokenize(app: &App, bytes: &[u8]) -> Result<Value, ApiError> {
-    let map = fields::object(bytes)?;
-    let value = fields::get(&map, "tokens").ok_or_else(|| ApiError::missing("tokens"))?;
-    let ids = match value {
-        Value::Array(items) if items.is_empty() => Vec::new(),
-        value => completions::ids(value, "tokens", app.tokenizer.vocab_size())?,
-    };
-    let text = app.tokenizer.decode(&ids, false);
-    Ok(json!({ "content": text, "prompt": text }))
+    let outcomes: Vec<door::Outcome> = outcomes.into_values().collect();
+    Ok(json_reply(&head.whole(&outcomes)))
 }
 
 fn metrics_page(app: &App) -> Response<Reply> {
     let (running, waiting) = app.door.load();
-    let page = app.metrics.page(running, waiting);
+    let page = app.metrics.page(running, waiting, app.binder.held());
     let mut response = Response::new(Reply::Whole(Some(Bytes::from(page))));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

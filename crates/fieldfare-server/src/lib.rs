@@ -8,16 +8,23 @@
 //! guard     names, origins, keys (pure)
 //! body      reading and sending within limits
 //! door      the line in front of the engine's thread, cancellation
+//! binder    grammars within the memory for them, and who waits for it
+//! choices   the answers of one request
 //! stream    an answer as events
 //! handlers  routes
+//! spelling  text, ids and prompts
 //! metrics   counters, log
 //! page      the page for browsers
 //! link      a connection, and the time for heads
+//! clock     a time that is up some time after it was set
 //! tls       certificates
 //! serve     sockets, limits of connections, the end
 //! ```
 
+mod binder;
 mod body;
+mod choices;
+mod clock;
 mod door;
 mod guard;
 mod handlers;
@@ -25,6 +32,7 @@ mod link;
 mod metrics;
 mod page;
 mod serve;
+mod spelling;
 mod stream;
 mod tls;
 pub mod wire;

@@ -7,9 +7,9 @@
 //! What is written is timed while nothing of it goes out: whoever stops reading would keep his connection for ever.
 
 use crate::body::Reply;
+use crate::clock::Clock;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use std::convert::Infallible;
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
 
 /// Whether a head may be coming in: true until a request was handed on, and again after its answer.
 #[derive(Clone, Debug)]
@@ -55,9 +54,9 @@ pub(crate) struct Link<S> {
     stream: S,
     waiting: Arc<AtomicBool>,
     /// Runs while a head is coming in.
-    clock: Option<Pin<Box<Sleep>>>,
+    head: Clock,
     /// Runs while what is written does not go out.
-    stuck: Option<Pin<Box<Sleep>>>,
+    stuck: Clock,
     times: Times,
 }
 
@@ -65,19 +64,19 @@ impl<S> Link<S> {
     /// The first head's time begins now.
     pub(crate) fn new(stream: S, times: Times) -> (Self, Waiting) {
         let waiting = Arc::new(AtomicBool::new(true));
-        let clock = Some(Box::pin(sleep(times.head)));
-        (Self { stream, waiting: waiting.clone(), clock, stuck: None, times }, Waiting(waiting))
+        let mut head = Clock::default();
+        head.set(times.head);
+        (Self { stream, waiting: waiting.clone(), head, stuck: Clock::default(), times }, Waiting(waiting))
     }
 
     /// What came of writing; an error once nothing has gone out for as long as may be.
     fn timed<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
-            self.stuck = None;
+            self.stuck.stop();
             return polled;
         }
-        let time = self.times.write;
-        let clock = self.stuck.get_or_insert_with(|| Box::pin(sleep(time)));
-        clock.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        self.stuck.start(self.times.write);
+        if self.stuck.is_up(cx) { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending }
     }
 }
 
@@ -89,17 +88,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Link<S> {
     ) -> Poll<io::Result<()>> {
         let link = self.get_mut();
         if !link.waiting.load(Ordering::Relaxed) {
-            link.clock = None;
+            link.head.stop();
             return Pin::new(&mut link.stream).poll_read(cx, buffer);
         }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut link.stream).poll_read(cx, buffer);
-        if link.clock.is_none() && buffer.filled().len() > before {
-            link.clock = Some(Box::pin(sleep(link.times.head)));
+        if buffer.filled().len() > before {
+            link.head.start(link.times.head);
         }
-        if let Some(clock) = &mut link.clock
-            && clock.as_mut().poll(cx).is_ready()
-        {
+        if link.head.is_up(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         polled
@@ -171,86 +168,100 @@ impl Body for Tracked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read as _, Write as _};
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::time::{Instant, timeout};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::{Instant, sleep, timeout};
 
-    /// A client, and the other side's link.
-    async fn pair(listener: &TcpListener, time: Duration) -> (std::net::TcpStream, Link<TcpStream>, Waiting) {
-        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (link, waiting) =
-            Link::new(listener.accept().await.unwrap().0, Times { head: time, write: time });
-        (client, link, waiting)
+    const TIME: Duration = Duration::from_secs(10);
+
+    /// Runs a test on a clock of its own, which goes on to the next moment that somebody waits for once nobody has anything
+    /// to do: times are exact, and none has to pass.
+    fn at_rest(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(test);
     }
 
-    async fn byte(link: &mut Link<TcpStream>) -> io::Result<u8> {
-        let mut byte = [0; 1];
-        std::future::poll_fn(|cx| Pin::new(&mut *link).poll_read(cx, &mut ReadBuf::new(&mut byte))).await?;
-        Ok(byte[0])
+    /// A client, and the other side's link; this much may be on the way between them.
+    fn pair(room: usize) -> (DuplexStream, Link<DuplexStream>, Waiting) {
+        let (client, server) = duplex(room);
+        let (link, waiting) = Link::new(server, Times { head: TIME, write: TIME });
+        (client, link, waiting)
     }
 
     #[test]
     fn a_head_has_its_time_and_a_pause_between_requests_another() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let time = Duration::from_millis(120);
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let (mut client, mut link, waiting) = pair(&listener, time).await;
-            client.write_all(b"a").unwrap();
-            assert_eq!(byte(&mut link).await.unwrap(), b'a');
+        at_rest(async {
+            let (mut client, mut link, waiting) = pair(64);
+            client.write_all(b"a").await.unwrap();
+            assert_eq!(link.read_u8().await.unwrap(), b'a');
             let answering = waiting.over();
             // While it is answered nothing is timed.
-            assert!(timeout(3 * time, byte(&mut link)).await.is_err());
+            assert!(timeout(3 * TIME, link.read_u8()).await.is_err());
             drop(answering);
             // Nor while nothing comes.
-            assert!(timeout(3 * time, byte(&mut link)).await.is_err());
-            // A head that begins and does not go on is.
-            client.write_all(b"b").unwrap();
-            assert_eq!(byte(&mut link).await.unwrap(), b'b');
+            assert!(timeout(3 * TIME, link.read_u8()).await.is_err());
+            // A head that begins and does not go on is, and a byte now and then buys no time.
             let start = Instant::now();
-            assert_eq!(byte(&mut link).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-            assert!(start.elapsed() >= time / 2);
+            let dripping = async {
+                for _ in 0..4 {
+                    client.write_all(b"b").await.unwrap();
+                    sleep(TIME / 3).await;
+                }
+            };
+            let reading = async {
+                loop {
+                    if let Err(error) = link.read_u8().await {
+                        return (error, start.elapsed());
+                    }
+                }
+            };
+            let ((), (error, took)) = tokio::join!(dripping, reading);
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert!((TIME..TIME * 11 / 10).contains(&took), "{took:?}");
             // And so is the first one, from the beginning.
-            let (_client, mut link, _) = pair(&listener, time).await;
-            assert_eq!(byte(&mut link).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            let (_client, mut link, _waiting) = pair(64);
+            let start = Instant::now();
+            assert_eq!(link.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert!((TIME..TIME * 11 / 10).contains(&start.elapsed()), "{:?}", start.elapsed());
         });
     }
 
     #[test]
     fn whoever_does_not_read_has_his_time_and_whoever_reads_slowly_goes_on() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let time = Duration::from_millis(150);
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let (mut client, mut link, _waiting) = pair(&listener, time).await;
-            // A reader that now and then takes some of it, for longer than the time.
-            let reader = std::thread::spawn(move || {
-                let mut room = vec![0; 8 << 20];
+        at_rest(async {
+            let (mut client, mut link, _waiting) = pair(16);
+            // A reader that now and then takes some of it, for longer than the time, and then no more.
+            let reading = async {
+                let mut room = [0; 16];
                 for _ in 0..8 {
-                    std::thread::sleep(time / 3);
-                    assert!(client.read(&mut room).unwrap() > 0);
+                    sleep(TIME / 3).await;
+                    assert!(client.read(&mut room).await.unwrap() > 0);
                 }
-                client
-            });
-            let chunk = vec![0; 1 << 20];
-            let start = Instant::now();
-            let mut sent = start;
-            let end = loop {
-                match std::future::poll_fn(|cx| Pin::new(&mut link).poll_write(cx, &chunk)).await {
-                    Ok(_) => sent = Instant::now(),
-                    Err(error) => break error,
+                Instant::now()
+            };
+            let writing = async {
+                loop {
+                    if let Err(error) = link.write(&[0; 64]).await {
+                        return (error, Instant::now());
+                    }
                 }
             };
-            assert_eq!(end.kind(), io::ErrorKind::TimedOut);
-            assert!(sent.elapsed() >= time / 2 && start.elapsed() > 2 * time, "{:?}", start.elapsed());
-            // The same of pieces and of what is flushed; while nothing is pending there is no clock.
-            let slices = [io::IoSlice::new(&chunk)];
-            let pieces =
-                std::future::poll_fn(|cx| Pin::new(&mut link).poll_write_vectored(cx, &slices)).await;
-            assert_eq!(pieces.unwrap_err().kind(), io::ErrorKind::TimedOut);
-            std::future::poll_fn(|cx| Pin::new(&mut link).poll_flush(cx)).await.unwrap();
-            assert!(link.stuck.is_none());
-            drop(reader.join().unwrap());
+            let (last_read, (error, end)) = tokio::join!(reading, writing);
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            let after = end - last_read;
+            assert!(
+                (TIME..TIME * 11 / 10).contains(&after),
+                "{after:?} after something was taken for the last time"
+            );
+            // The same of pieces.
+            let slices = [io::IoSlice::new(&[0; 64])];
+            let error = link.write_vectored(&slices).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            // While nothing is pending there is no clock.
+            assert!(link.stuck.runs());
+            assert!(client.read(&mut [0; 16]).await.unwrap() > 0);
+            assert!(link.write(&[0]).await.is_ok());
+            assert!(!link.stuck.runs());
+            drop(client);
         });
     }
 
@@ -273,14 +284,15 @@ mod tests {
 
     #[test]
     fn what_is_never_flushed_is_timed() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let time = Duration::from_millis(50);
-            let (mut link, _waiting) = Link::new(Full, Times { head: time, write: time });
-            let start = Instant::now();
-            let flushed = std::future::poll_fn(|cx| Pin::new(&mut link).poll_flush(cx)).await;
-            assert_eq!(flushed.unwrap_err().kind(), io::ErrorKind::TimedOut);
-            assert!(start.elapsed() >= time);
+        at_rest(async {
+            let (mut link, _waiting) = Link::new(Full, Times { head: TIME, write: TIME });
+            for shutting in [false, true] {
+                let start = Instant::now();
+                let ended = if shutting { link.shutdown().await } else { link.flush().await };
+                assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+                assert!(start.elapsed() >= TIME && start.elapsed() < TIME * 11 / 10, "{:?}", start.elapsed());
+                link.stuck.stop();
+            }
         });
     }
 }

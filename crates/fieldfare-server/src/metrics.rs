@@ -212,7 +212,7 @@ impl Metrics {
     }
 
     /// The page, in text format 0.0.4.
-    pub(crate) fn page(&self, running: usize, waiting: usize) -> String {
+    pub(crate) fn page(&self, running: usize, waiting: usize, grammar_bytes: u64) -> String {
         let mut out = String::with_capacity(8 << 10);
         one(
             &mut out,
@@ -287,6 +287,7 @@ impl Metrics {
             ("conversation_files", "Conversations in files.", kept.on_disk as f64),
             ("conversation_file_bytes", "Bytes of these files.", kept.disk_bytes as f64),
             ("kv_cache_bytes", "Bytes of keys and values of all conversations.", readings.kv_bytes as f64),
+            ("grammar_bytes", "Memory counted for grammars of answers.", grammar_bytes as f64),
             ("expert_slots", "Slots of all layers for experts.", readings.slots as f64),
             ("parallel_most", "Texts that may share a step.", readings.sharing.most as f64),
             ("parallel_now", "Texts that may do so now.", readings.sharing.now as f64),
@@ -376,7 +377,7 @@ mod tests {
         }
         metrics.request("chat", 200);
         metrics.request("nonsense", 404);
-        let page = metrics.page(1, 2);
+        let page = metrics.page(1, 2, 3);
         assert!(page.contains("fieldfare_queue_wait_seconds_bucket{le=\"0.005\"} 1\n"), "{page}");
         assert!(page.contains("fieldfare_queue_wait_seconds_bucket{le=\"0.5\"} 2\n"), "{page}");
         assert!(page.contains("fieldfare_queue_wait_seconds_count 3\n"), "{page}");

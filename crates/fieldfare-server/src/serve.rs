@@ -1,5 +1,6 @@
 //! Sockets: taking the port, taking connections within limits, and the end.
 
+use crate::binder::Binder;
 use crate::body::Room;
 use crate::door::{Door, Model};
 use crate::guard::{Guard, MAX_HEADER_BYTES, MAX_HEADERS};
@@ -10,8 +11,8 @@ use crate::stream::KEEP_ALIVE;
 use crate::tls::{self, TlsFiles};
 use crate::wire::chat::Served;
 use fieldfare::engine::Engine;
-use fieldfare::format::ModelDir;
-use fieldfare::grammar::Grammars;
+use fieldfare::format::{self, ModelDir};
+use fieldfare::grammar::{self, Grammars};
 use fieldfare::sample::Sampling;
 use fieldfare::store::Board;
 use fieldfare::tokenizer::Tokenizer;
@@ -40,7 +41,7 @@ const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Longest time between an answer and the next request.
 const IDLE_TIME: Duration = Duration::from_secs(75);
 /// How long a client may take nothing of what it is sent.
-const WRITE_TIME: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Most headers that are read; the guard refuses far fewer, in words.
 const HEADERS: usize = 4 * MAX_HEADERS;
 /// Most connections.
@@ -85,6 +86,14 @@ pub struct Options {
     pub grace: Duration,
     /// Pause after which a stream gives a sign of life.
     pub keep_alive: Duration,
+    /// Longest time for the headers of a request.
+    pub head_time: Duration,
+    /// Longest time that a client may take nothing of what it is sent.
+    pub read_pause: Duration,
+    /// Longest time for an answer from its first token on; then it ends as one that is as long as it may be.
+    pub max_generation: Option<Duration>,
+    /// Memory for grammars, all at once; a request for whose grammar there is none now waits.
+    pub grammar_bytes: u64,
     /// Speak TLS.
     pub tls: Option<TlsFiles>,
 }
@@ -108,6 +117,10 @@ impl Default for Options {
             thinking: false,
             grace: Duration::from_secs(5),
             keep_alive: KEEP_ALIVE,
+            head_time: HEADER_TIME,
+            read_pause: PATIENCE,
+            max_generation: None,
+            grammar_bytes: grammar::BYTES,
             tls: None,
         }
     }
@@ -164,6 +177,8 @@ pub struct Facts {
     pub trained_context: Option<u64>,
     /// Bytes of its files.
     pub size: u64,
+    /// Its numbers, quantized or not.
+    pub parameters: u64,
     /// Names weights and program, for `system_fingerprint`.
     pub fingerprint: String,
     /// When it was made, in seconds since 1970.
@@ -190,6 +205,7 @@ impl Facts {
             context: engine.max_context(),
             trained_context: trained_context(engine.model_dir()),
             size: engine.model_dir().manifest().files.values().map(|file| file.size).sum(),
+            parameters: format::parameters(engine.model_dir())?,
             fingerprint: fingerprint(&engine.model_dir().manifest_sha256()),
             created: since.map_or(0, |since| since.as_secs()),
             board: Some(engine.board()),
@@ -322,7 +338,8 @@ impl Bound {
         };
         let front = Arc::new(Front { guard, metrics: Arc::new(Metrics::new(log)), app: OnceLock::new() });
         let tls = self.tls.map(TlsAcceptor::from);
-        let accept = run(self.listener, tls, front.clone(), stop.0.subscribe(), options.grace);
+        let times = Times { head: options.head_time, write: options.read_pause };
+        let accept = run(self.listener, tls, front.clone(), stop.0.subscribe(), options.grace, times);
         Ok(Listening { runtime, front, accept: Accept::Ready(Box::pin(accept)), address, scheme, options })
     }
 }
@@ -377,7 +394,8 @@ impl Listening {
     pub fn open(mut self, model: impl Model, facts: Facts) -> std::io::Result<Serving> {
         let (options, metrics) = (self.options.clone(), self.front.metrics.clone());
         let places = (options.parallel.max(1), options.queue);
-        let (door, thread) = Door::open(model, places, metrics.clone(), self.runtime.handle().clone())?;
+        let (patience, runtime) = (options.read_pause, self.runtime.handle().clone());
+        let (door, thread) = Door::open(patience, model, places, metrics.clone(), runtime)?;
         let served = Served {
             id: facts.id,
             aliases: options.aliases,
@@ -389,14 +407,17 @@ impl Listening {
         };
         let app = App {
             door: door.clone(),
-            grammars: Grammars::new(facts.tokenizer.clone()),
+            binder: Binder::new(Grammars::new(facts.tokenizer.clone()), options.grammar_bytes),
             tokenizer: facts.tokenizer,
+            parallel: options.parallel,
             served,
             room: Room::new(options.max_body, options.body_pause),
             metrics,
             created: facts.created,
             trained_context: facts.trained_context,
             size: facts.size,
+            parameters: facts.parameters,
+            max_generation: options.max_generation,
             fingerprint: facts.fingerprint,
             board: facts.board,
             keep_alive: options.keep_alive,
@@ -445,6 +466,7 @@ async fn run(
     front: Arc<Front>,
     mut stop: watch::Receiver<bool>,
     grace: Duration,
+    times: Times,
 ) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
@@ -465,10 +487,10 @@ async fn run(
                     // Events are small and wanted at once.
                     let _ = stream.set_nodelay(true);
                     match tls {
-                        None => connection(stream, front, stop).await,
+                        None => connection(stream, front, stop, times).await,
                         Some(tls) => {
-                            if let Ok(Ok(stream)) = timeout(HEADER_TIME, tls.accept(stream)).await {
-                                connection(stream, front, stop).await;
+                            if let Ok(Ok(stream)) = timeout(times.head, tls.accept(stream)).await {
+                                connection(stream, front, stop, times).await;
                             }
                         }
                     }
@@ -482,8 +504,9 @@ async fn run(
     drop(listener);
     front.metrics.log(&farewell(front.load(), grace));
     let door = front.app.get().map(|app| &app.door);
-    if let Some(door) = door {
-        door.close();
+    if let Some(app) = front.app.get() {
+        app.door.close();
+        app.binder.close();
     }
     let all = connections.acquire_many(CONNECTIONS as u32);
     let mut all = pin!(all);
@@ -518,8 +541,9 @@ async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     front: Arc<Front>,
     mut stop: watch::Receiver<bool>,
+    times: Times,
 ) {
-    let (link, waiting) = Link::new(stream, Times { head: HEADER_TIME, write: WRITE_TIME });
+    let (link, waiting) = Link::new(stream, times);
     let service = service_fn(move |request| {
         let front = front.clone();
         let answering = waiting.over();

@@ -1,7 +1,9 @@
 //! An answer as server-sent events. Nothing runs on its own here: the connection asks for the next piece when it has
 //! room, and when the client goes away this is dropped, which cancels the work.
 
-use crate::door::{Answer, Outcome, Update, Work};
+use crate::choices::Choices;
+use crate::clock::Clock;
+use crate::door::{Outcome, Update};
 use crate::metrics::Metrics;
 use crate::wire::error::ApiError;
 use crate::wire::reply::{Head, call_refusal};
@@ -14,128 +16,124 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep};
 
 /// A sign of life is sent after so long without anything else.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// The stream of one answer.
+/// Answers that have to wait before they get into the line.
+pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Choices, Box<ApiError>>> + Send>>;
+
+/// What a stream will tell of.
+pub(crate) enum Coming {
+    /// It is in the line, or runs.
+    Now(Choices),
+    /// It is not.
+    Later(Later),
+}
+
+/// The stream of one answer, or several.
 pub(crate) struct Events {
     head: Head,
-    answer: Option<Answer>,
-    /// Answers that come after this one.
-    rest: VecDeque<Work>,
+    /// What has to come before the first answer.
+    coming: Option<Later>,
+    choices: Option<Choices>,
+    /// What was sent of each.
+    sent: Vec<Sent>,
     /// Those that are complete.
-    outcomes: Vec<Outcome>,
-    /// How likely the tokens of the next text were.
-    scores: Option<Vec<TokenScore>>,
-    /// The prompt's own, for all answers to it.
+    outcomes: Vec<Option<Outcome>>,
+    /// The prompt's own numbers, for all answers to it.
     prompt: Option<Box<Scores>>,
     ready: VecDeque<Bytes>,
-    calls: usize,
-    /// Characters of the present answer that were sent, with what stands before it.
-    shown: usize,
-    /// The present call was begun.
-    in_call: bool,
-    quiet: Pin<Box<Sleep>>,
+    quiet: Clock,
     keep_alive: Duration,
     metrics: Arc<Metrics>,
 }
 
+/// What was sent of an answer.
+#[derive(Default)]
+struct Sent {
+    /// How likely the tokens of the next text were.
+    scores: Option<Vec<TokenScore>>,
+    /// Complete calls.
+    calls: usize,
+    /// Characters, with what stands before it.
+    shown: usize,
+    /// The present call was begun.
+    in_call: bool,
+}
+
 impl Events {
     /// Begins; the first chunk is ready at once.
-    pub(crate) fn new(
-        head: Head,
-        answer: Answer,
-        rest: VecDeque<Work>,
-        keep_alive: Duration,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        let ready = head.role().iter().map(frame).collect();
-        let shown = head.before();
-        Self {
+    pub(crate) fn new(head: Head, coming: Coming, keep_alive: Duration, metrics: Arc<Metrics>) -> Self {
+        let (coming, choices) = match coming {
+            Coming::Now(choices) => (None, Some(choices)),
+            Coming::Later(later) => (Some(later), None),
+        };
+        let mut quiet = Clock::default();
+        quiet.set(keep_alive);
+        let mut events = Self {
             head,
-            answer: Some(answer),
-            rest,
+            coming,
+            choices,
+            sent: Vec::new(),
             outcomes: Vec::new(),
-            scores: None,
             prompt: None,
-            ready,
-            calls: 0,
-            shown,
-            in_call: false,
-            quiet: Box::pin(sleep(keep_alive)),
+            ready: VecDeque::new(),
+            quiet,
             keep_alive,
             metrics,
-        }
+        };
+        // The first is told of whether it is in the line yet or not.
+        events.open(events.choices.as_ref().map_or(1, Choices::begun));
+        events
     }
 
     /// The next bytes; `None` after the end.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
-                self.quiet.as_mut().reset(Instant::now() + self.keep_alive);
+                self.quiet.set(self.keep_alive);
                 return Poll::Ready(Some(bytes));
             }
-            let Some(answer) = &mut self.answer else { return Poll::Ready(None) };
-            match answer.poll_next(cx) {
-                Poll::Ready(update) => self.take(update),
-                Poll::Pending => {
-                    if self.quiet.as_mut().poll(cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                    self.ready.push_back(Bytes::from_static(b": ping\n\n"));
+            if let Some(coming) = &mut self.coming {
+                if let Poll::Ready(come) = coming.as_mut().poll(cx) {
+                    self.begin(come);
+                    continue;
+                }
+            } else {
+                let Some(choices) = &mut self.choices else { return Poll::Ready(None) };
+                if let Poll::Ready(next) = choices.poll(cx) {
+                    let begun = choices.begun();
+                    self.take(next);
+                    self.open(begun);
+                    continue;
                 }
             }
+            if !self.quiet.is_up(cx) {
+                return Poll::Pending;
+            }
+            self.ready.push_back(Bytes::from_static(b": ping\n\n"));
         }
     }
 
-    fn take(&mut self, update: Option<Update>) {
-        match update {
-            Some(Update::Scores(scores)) => self.scores.get_or_insert_default().extend(scores),
-            Some(Update::Text(text)) => {
-                let scores = self.scores.take();
-                self.ready.push_back(frame(&self.head.text(&text, scores.as_deref(), self.shown)));
-                self.shown += text.chars().count();
+    fn begin(&mut self, come: Result<Choices, Box<ApiError>>) {
+        self.coming = None;
+        match come {
+            Ok(choices) => {
+                let begun = choices.begun();
+                self.choices = Some(choices);
+                self.open(begun);
             }
-            Some(Update::Reasoning(text)) => self.ready.push_back(frame(&self.head.reasoning(&text))),
-            Some(Update::Prompt(scores)) => {
-                self.ready.push_back(frame(&self.head.prompt(&scores)));
-                self.prompt = Some(scores);
-            }
-            Some(Update::CallOpened(name)) => {
-                self.ready.push_back(frame(&self.head.call_opened(self.calls, &name)));
-                self.in_call = true;
-            }
-            Some(Update::CallArguments(text)) => {
-                self.ready.extend(self.head.call_arguments(self.calls, &text).iter().map(frame));
-            }
-            Some(Update::Call(call)) => {
-                if !std::mem::take(&mut self.in_call) {
-                    self.ready.extend(self.head.call(self.calls, &call).iter().map(frame));
-                }
-                self.calls += 1;
-            }
-            Some(Update::Done(outcome)) => self.end(*outcome),
-            Some(Update::Failed(error)) => self.fail(&error),
-            None => self.fail(&ApiError::internal()),
+            Err(error) => self.fail(&error),
         }
     }
 
-    fn end(&mut self, outcome: Outcome) {
-        if let Some(error) = &outcome.generation.call_error {
-            self.metrics.log(&format!("a tool call could not be read: {}", error.kind.name()));
-            return self.fail(&call_refusal(error));
-        }
-        self.ready.push_back(frame(&self.head.end(&outcome)));
-        self.outcomes.push(outcome);
-        if let (Some(work), Some(answer)) = (self.rest.pop_front(), &mut self.answer) {
-            answer.again(work);
-            self.head.index += 1;
-            self.calls = 0;
-            self.in_call = false;
-            self.shown = self.head.before();
-            self.scores = None;
+    /// Tells of the answers that were begun, up to this number of them.
+    fn open(&mut self, begun: usize) {
+        while self.sent.len() < begun && !self.has_ended() {
+            self.head.index = self.sent.len();
+            self.sent.push(Sent { shown: self.head.before(), ..Sent::default() });
+            self.outcomes.push(None);
             self.ready.extend(self.head.role().iter().map(frame));
             // Another answer to the same prompt, whose numbers are known.
             if !self.head.index.is_multiple_of(self.head.each.max(1))
@@ -143,10 +141,58 @@ impl Events {
             {
                 self.ready.push_back(frame(&self.head.prompt(scores)));
             }
-            return;
         }
-        self.ready.extend(self.head.counts(&self.outcomes).iter().map(frame));
-        self.close();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.coming.is_none() && self.choices.is_none()
+    }
+
+    fn take(&mut self, next: Option<(usize, Update)>) {
+        let Some((index, update)) = next else {
+            let outcomes: Vec<Outcome> = self.outcomes.drain(..).flatten().collect();
+            self.ready.extend(self.head.counts(&outcomes).iter().map(frame));
+            return self.close();
+        };
+        self.head.index = index;
+        let sent = &mut self.sent[index];
+        match update {
+            Update::Scores(scores) => sent.scores.get_or_insert_default().extend(scores),
+            Update::Text(text) => {
+                let scores = sent.scores.take();
+                self.ready.push_back(frame(&self.head.text(&text, scores.as_deref(), sent.shown)));
+                sent.shown += text.chars().count();
+            }
+            Update::Reasoning(text) => self.ready.push_back(frame(&self.head.reasoning(&text))),
+            Update::Prompt(scores) => {
+                self.ready.push_back(frame(&self.head.prompt(&scores)));
+                self.prompt = Some(scores);
+            }
+            Update::CallOpened(name) => {
+                self.ready.push_back(frame(&self.head.call_opened(sent.calls, &name)));
+                sent.in_call = true;
+            }
+            Update::CallArguments(text) => {
+                self.ready.extend(self.head.call_arguments(sent.calls, &text).iter().map(frame));
+            }
+            Update::Call(call) => {
+                if !std::mem::take(&mut sent.in_call) {
+                    self.ready.extend(self.head.call(sent.calls, &call).iter().map(frame));
+                }
+                sent.calls += 1;
+            }
+            Update::Done(outcome) => self.end(index, *outcome),
+            Update::Failed(error) => self.fail(&error),
+        }
+    }
+
+    fn end(&mut self, index: usize, outcome: Outcome) {
+        if let Some(error) = &outcome.generation.call_error {
+            self.metrics.log(&format!("a tool call could not be read: {}", error.kind.name()));
+            return self.fail(&call_refusal(error));
+        }
+        self.ready.push_back(frame(&self.head.end(&outcome)));
+        self.outcomes[index] = Some(outcome);
     }
 
     fn fail(&mut self, error: &ApiError) {
@@ -156,7 +202,7 @@ impl Events {
 
     fn close(&mut self) {
         self.ready.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
-        self.answer = None;
+        self.choices = None;
     }
 }
 

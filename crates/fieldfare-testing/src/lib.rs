@@ -1,9 +1,13 @@
 //! Test support shared by the workspace: where the fixtures are.
 
+#[cfg(feature = "demo")]
+mod demo;
 pub mod fake_hub;
 pub mod gemma4;
 mod tree;
 
+#[cfg(feature = "demo")]
+pub use demo::demo;
 pub use tree::{Dice, contents, names, rounds};
 
 use std::path::PathBuf;

@@ -54,6 +54,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 4, allow_negative_numbers = true,
         value_parser = integer::<0, 1024>)]
     pub queue_limit: usize,
+    /// Seconds that an answer may take from its first token on; then it ends as one that has reached its length
+    /// (finish_reason length) [default: no limit]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = integer::<1, 86_400>)]
+    pub max_generation_seconds: Option<usize>,
     /// Temperature where a request does not say
     #[arg(long, value_name = "T", default_value_t = 0.2, allow_negative_numbers = true,
         value_parser = |text: &str| number(text, 0.0, 2.0))]

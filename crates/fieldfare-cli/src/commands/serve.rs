@@ -101,6 +101,7 @@ fn options(args: &ServeArgs) -> Outcome<Options> {
         queue: args.queue_limit,
         sampling: Sampling { temperature: args.temperature, ..Sampling::default() },
         thinking: args.think,
+        max_generation: args.max_generation_seconds.map(|seconds| Duration::from_secs(seconds as u64)),
         grace: Duration::from_secs(args.shutdown_grace as u64),
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
         ..Options::default()

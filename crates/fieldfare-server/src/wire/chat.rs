@@ -7,7 +7,7 @@ use super::tools::{Tools, tools};
 use super::{messages, sampling};
 use fieldfare::Error;
 use fieldfare::chat::{Message, RenderOptions, Role};
-use fieldfare::grammar::{Content, Schema};
+use fieldfare::grammar::{self, Content, Rules, Schema};
 use fieldfare::sample::Sampling;
 use serde_json::{Map, Value};
 
@@ -93,6 +93,8 @@ impl ChatRequest {
         served.check(map)?;
         let (stream, include_usage) = sampling::stream(map)?;
         let (render, thought_tokens) = render(map, served.thinking)?;
+        let format = response_format(map)?;
+        let taken = Rules { content: format.clone(), ..Rules::default() }.bytes();
         let request = Self {
             sampling: sampling::sampling(map, &served.sampling, served.vocabulary)?,
             stop: sampling::stop(map)?,
@@ -103,12 +105,12 @@ impl ChatRequest {
                 1,
             )?,
             ending: sampling::ending(map, served.vocabulary)?,
-            format: response_format(map)?,
             thought_tokens: thought_tokens.filter(|_| render.enable_thinking),
             logprobs: probabilities(map)?,
             count: sampling::count(map)?,
             render,
-            tools: tools(map)?,
+            format,
+            tools: tools(map, grammar::BYTES.saturating_sub(taken))?,
             messages: messages::messages(map)?,
             stream,
             include_usage,

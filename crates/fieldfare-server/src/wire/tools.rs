@@ -5,7 +5,7 @@ use super::error::ApiError;
 use super::fields::{boolean, get, text};
 use fieldfare::Error;
 use fieldfare::chat::{self, Tool};
-use fieldfare::grammar::{CallRule, Choice};
+use fieldfare::grammar::{ArgumentRule, CallRule, Choice};
 use serde_json::{Map, Value, json};
 
 /// Most tools of a request.
@@ -35,11 +35,12 @@ impl Tools {
     }
 }
 
-/// Reads `tools`, `tool_choice` and `parallel_tool_calls`.
+/// Reads `tools`, `tool_choice` and `parallel_tool_calls`. What calls are bound to takes at most `room` bytes
+/// ([`fieldfare::grammar::Rules::bytes`]): the tools for which there is no more are bound to less.
 ///
 /// # Errors
 /// The tool, the field and its code.
-pub fn tools(map: &Map<String, Value>) -> Result<Tools, ApiError> {
+pub fn tools(map: &Map<String, Value>, room: u64) -> Result<Tools, ApiError> {
     for key in ["functions", "function_call"] {
         super::fields::refuse(map, key, "give functions in tools, and tool_choice")?;
     }
@@ -62,14 +63,23 @@ pub fn tools(map: &Map<String, Value>) -> Result<Tools, ApiError> {
     let (declared, opened) = adapted(given)?;
     let Some(choice) = choice else { return Ok(Tools { opened, parallel, ..Tools::default() }) };
     let mut loosened = 0;
+    let mut left = room;
+    let mut fitting = |rule: CallRule| {
+        left = left.checked_sub(rule.arguments.bytes())?;
+        Some(rule)
+    };
     let mut rule = |tool: &Tool, schema: &Option<Value>, strict: bool| {
-        let Some(schema) = schema.as_ref().filter(|_| strict || forced) else {
+        if matches!(&choice, Choice::Named(name) if *name != tool.name) {
             return CallRule::lenient(tool);
-        };
-        CallRule::strict(&tool.name, schema).unwrap_or_else(|_| {
+        }
+        if let Some(schema) = schema.as_ref().filter(|_| strict || forced) {
+            if let Some(rule) = CallRule::strict(&tool.name, schema).ok().and_then(&mut fitting) {
+                return rule;
+            }
             loosened += usize::from(strict);
-            CallRule::lenient(tool)
-        })
+        }
+        let open = || CallRule { name: tool.name.clone(), arguments: ArgumentRule::Open };
+        fitting(CallRule::lenient(tool)).unwrap_or_else(open)
     };
     let rules = declared
         .iter()

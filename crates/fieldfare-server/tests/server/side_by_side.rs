@@ -1,15 +1,18 @@
 //! Several requests at once: each answer is what it is alone, whoever comes, reads slowly or goes.
 
-use crate::support::{Response, Server, request};
+use crate::support::{Response, Server, request, until};
 use fieldfare::engine::EngineOptions;
 use fieldfare_server::Options;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+/// Longer than any test takes on the busiest machine.
+const LONG: Duration = Duration::from_secs(3600);
 
 fn server(parallel: usize) -> Server {
     let engine = EngineOptions { max_context: 2048, conversations: 6, ..EngineOptions::default() };
-    Server::with_engine(Options { parallel, queue: 16, ..Options::default() }, engine)
+    Server::with_engine(Options { parallel, queue: 16, read_pause: LONG, ..Options::default() }, engine)
 }
 
 fn tool() -> Value {
@@ -93,12 +96,74 @@ fn answers_side_by_side_are_those_of_one_after_the_other() {
     assert_eq!(many.metric("fieldfare_parallel_most"), 4.0);
     assert_eq!(one.metric("fieldfare_parallel_most"), 1.0);
     // Those that went are gone.
-    let end = Instant::now() + Duration::from_secs(20);
-    while many.metric("fieldfare_requests_running") > 0.0 {
-        assert!(Instant::now() < end, "something still runs");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("nothing runs", || many.metric("fieldfare_requests_running") == 0.0);
     assert!(many.get("/stats").json()["sharing"]["most"] == 4);
+}
+
+#[test]
+fn answers_of_one_request_run_side_by_side_and_are_told_apart() {
+    let (many, one) = (server(3), server(1));
+    let chat = "/v1/chat/completions";
+    let body = json!({
+        "model": "default", "n": 5, "temperature": 1.2, "seed": 11, "max_tokens": 40, "tools": tool(),
+        "messages": [{ "role": "user", "content": "What is the weather in Rome?" }],
+    });
+    let wanted = one.post(chat, &body).json();
+    assert_eq!(essence(&many.post(chat, &body).json()), essence(&wanted));
+    let mut body = body;
+    body["stream"] = json!(true);
+    body["stream_options"] = json!({ "include_usage": true });
+    let events = many.post(chat, &body).events();
+    let last = events.last().unwrap();
+    assert_eq!(last["usage"]["completion_tokens"], wanted["usage"]["completion_tokens"]);
+    let of = |index: usize| -> Vec<Value> {
+        let mine = |event: &&Value| event["choices"][0]["index"] == index;
+        events.iter().filter(mine).cloned().collect()
+    };
+    for (index, choice) in wanted["choices"].as_array().unwrap().iter().enumerate() {
+        let mine = of(index);
+        assert_eq!(mine[0]["choices"][0]["delta"]["role"], "assistant");
+        let finish: Vec<&Value> = mine
+            .iter()
+            .map(|event| &event["choices"][0]["finish_reason"])
+            .filter(|why| !why.is_null())
+            .collect();
+        assert_eq!(finish, [&choice["finish_reason"]]);
+        let message = &choice["message"];
+        let text: String =
+            mine.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
+        assert_eq!(text, message["content"].as_str().unwrap_or_default());
+        let calls = |part: &str| -> String {
+            let of = |event: &Value| {
+                let call = &event["choices"][0]["delta"]["tool_calls"][0];
+                call["function"][part].as_str().unwrap_or_default().to_owned()
+            };
+            mine.iter().map(of).collect()
+        };
+        let called = message["tool_calls"].as_array().into_iter().flatten();
+        let whole = |part: &str| -> String {
+            called.clone().map(|call| call["function"][part].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!((calls("name"), calls("arguments")), (whole("name"), whole("arguments")));
+    }
+    // Three begin before any has ended.
+    let at = |wanted: &dyn Fn(&Value) -> bool| events.iter().position(wanted).unwrap();
+    let begins = at(&|event| event["choices"][0]["index"] == 2);
+    let ends = at(&|event| event["choices"][0]["finish_reason"].is_string());
+    assert!(begins < ends, "{begins} {ends}");
+    // Whoever leaves has left once, and all of his are ended.
+    let mut long = body;
+    long["min_tokens"] = json!(1500);
+    long["max_tokens"] = json!(1500);
+    let mut stream = many.connect();
+    let head = [("content-type", "application/json")];
+    stream.write_all(&request("POST", chat, &head, &long.to_string())).unwrap();
+    let busy = || many.metric("fieldfare_requests_running") + many.metric("fieldfare_requests_waiting");
+    // As many as it pays, of the three that are under way at a time.
+    until("they run", || busy() == 3.0);
+    drop(stream);
+    until("nothing runs", || busy() == 0.0);
+    assert_eq!(many.metric("fieldfare_disconnects_total"), 1.0);
 }
 
 #[test]
@@ -112,11 +177,7 @@ fn whoever_reads_nothing_stops_nobody() {
     });
     let mut unread = server.connect();
     unread.write_all(&request("POST", "/v1/chat/completions", &head, &long.to_string())).unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    while server.metric("fieldfare_requests_running") < 1.0 {
-        assert!(Instant::now() < end, "it is not let in");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("it is let in", || server.metric("fieldfare_requests_running") >= 1.0);
     // Two at a time, beside the one.
     let short = json!({
         "model": "default", "max_tokens": 12, "messages": [{ "role": "user", "content": "Hello." }],

@@ -2,32 +2,28 @@
 
 use fieldfare::engine::{Engine, EngineOptions};
 use fieldfare_server::{Bound, Facts, Options, Stop, bind};
+use fieldfare_testing::demo;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::ops::ControlFlow;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The unpacked model; shared by all tests, changed by none.
-fn model() -> PathBuf {
-    static MODEL: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = MODEL.get_or_init(|| {
-        let temp = tempfile::tempdir().unwrap();
-        let folders = [temp.path().to_path_buf()];
-        let ready = fieldfare_demo::ensure_in(&folders, &mut |_| ControlFlow::Continue(())).unwrap();
-        (temp, ready.path)
-    });
-    path.clone()
+/// Waits; a busy machine is slow.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// The model, open; its lock is in `locks`.
 pub(crate) fn open(locks: &TempDir, engine: EngineOptions) -> Engine {
     let options = EngineOptions { threads: Some(1), runtime_dir: Some(locks.path().to_path_buf()), ..engine };
-    Engine::open(&model(), options).unwrap()
+    Engine::open(&demo(), options).unwrap()
 }
 
 /// A running server, ended when dropped.
@@ -115,7 +111,7 @@ impl Drop for Server {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     stream
 }
 

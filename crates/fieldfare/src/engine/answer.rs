@@ -46,6 +46,8 @@ pub(super) struct Answer<'t> {
     shown: Shown,
     tokenizer: Option<&'t Tokenizer>,
     max_new: usize,
+    /// Longest time from the first token on.
+    longest: Option<Duration>,
     clock: Clock,
     prompt_tokens: usize,
     token_ids: Vec<u32>,
@@ -86,6 +88,7 @@ impl<'t> Answer<'t> {
             shown: Shown::new(StopStrings::new(options.stop.clone())),
             tokenizer: setting.tokenizer,
             max_new: options.max_new,
+            longest: options.longest,
             clock: Clock::start(counters),
             prompt_tokens: prompt.len(),
             token_ids: Vec::new(),
@@ -156,10 +159,15 @@ impl<'t> Answer<'t> {
         if self.shown.stopped || self.reader.is_done() || self.sampler.is_over() {
             return Ok(Step::End(Finish::Stop));
         }
-        if full || self.token_ids.len() >= self.max_new {
+        if full || self.token_ids.len() >= self.max_new || self.is_late() {
             return Ok(Step::End(Finish::Length));
         }
         Ok(if self.is_unwanted(cancel) { Step::End(Finish::Cancelled) } else { Step::Next(id) })
+    }
+
+    fn is_late(&self) -> bool {
+        let taken = self.first.map(|first| first.elapsed());
+        self.longest.zip(taken).is_some_and(|(longest, taken)| taken >= longest)
     }
 
     fn push(&mut self, choice: Choice, sink: Sink<'_>) {

@@ -8,6 +8,7 @@ use crate::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Memory that the process is going to take beside the engine, of which its plan then leaves as much: for grammars, say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,6 +138,9 @@ pub struct GenerateOptions {
     pub prompt_logprobs: Option<usize>,
     /// Ids that end the answer are not chosen before so many others.
     pub min_new: usize,
+    /// Longest time from the first token on; then the answer ends as at `max_new`. The one option by which an answer's
+    /// length depends on how fast the machine is.
+    pub longest: Option<Duration>,
     /// Tools the arguments of whose calls are told while they are written; the plan must be one in which no key of theirs can
     /// stand twice ([`crate::sample::Plan`]), else such a call is an error.
     pub told_calls: Vec<String>,
@@ -156,6 +160,7 @@ impl Default for GenerateOptions {
             logprobs: None,
             prompt_logprobs: None,
             min_new: 0,
+            longest: None,
             told_calls: Vec::new(),
             plan: None,
         }

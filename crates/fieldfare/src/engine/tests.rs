@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 mod scores;
 mod side_by_side;
@@ -403,6 +404,19 @@ fn limits_end_by_length() {
     let (generation, _) = bench.run(&[2], &GenerateOptions { max_new: 0, ..greedy() }).unwrap();
     assert_eq!((generation.token_ids.len(), generation.finish), (0, Finish::Length));
     assert_eq!(bench.model.prefilled, 0);
+}
+
+#[test]
+fn time_that_is_up_ends_an_answer_like_its_length() {
+    let within = |longest| GenerateOptions { longest: Some(longest), ..greedy() };
+    let (generation, _) = Bench::saying("abcdef").run(&[2], &within(Duration::ZERO)).unwrap();
+    assert_eq!((generation.text.as_str(), generation.finish), ("a", Finish::Length));
+    let (generation, _) = Bench::saying("abcdef").run(&[2], &within(Duration::from_secs(3600))).unwrap();
+    assert_eq!((generation.text.as_str(), generation.finish), ("abcdef", Finish::Stop));
+    // What ends by itself has ended by itself.
+    let stopped = GenerateOptions { longest: Some(Duration::ZERO), ..stopping(&["a"]) };
+    let (generation, _) = Bench::saying("abcdef").run(&[2], &stopped).unwrap();
+    assert_eq!((generation.text.as_str(), generation.finish), ("", Finish::Stop));
 }
 
 #[test]

@@ -177,6 +177,29 @@ fn count_tensors(dir: &ModelDir) -> TensorCounts {
     counts
 }
 
+/// How many numbers the model was trained to have: those of all its tensors and experts. Scales and biases of quantization
+/// are none of them.
+///
+/// # Errors
+/// The layout of the experts makes no sense.
+pub fn parameters(dir: &ModelDir) -> Result<u64> {
+    let product = |shape: &[u32; 4]| {
+        let sides = shape.iter().filter(|&&side| side > 0);
+        sides.fold(1_u64, |product, &side| product.saturating_mul(u64::from(side)))
+    };
+    let resident =
+        dir.index().entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(product(&entry.shape)));
+    let mut experts = 0_u64;
+    for layer in 0..dir.experts().layers.len() {
+        let parts = dir.expert_parts(layer)?;
+        for part in [&parts.gate, &parts.up, &parts.down] {
+            let one = (part.rows as u64).saturating_mul(part.cols as u64);
+            experts = experts.saturating_add(one.saturating_mul(parts.slot_of.len() as u64));
+        }
+    }
+    Ok(resident.saturating_add(experts))
+}
+
 /// What running takes with this context and this many slots in each layer (never more than there are experts).
 pub fn memory(dir: &ModelDir, context: usize, slots_per_layer: usize) -> Memory {
     let arch = &dir.manifest().arch;

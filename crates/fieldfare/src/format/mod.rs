@@ -27,7 +27,7 @@ mod verify;
 
 pub use files::FileEntry;
 pub use index::{DType, IndexEntry, ResidentIndex};
-pub use inspect::{Inspection, Memory, Sizes, Source, TensorCounts, inspect, kv_bytes, memory};
+pub use inspect::{Inspection, Memory, Sizes, Source, TensorCounts, inspect, kv_bytes, memory, parameters};
 pub use layout::{ExpertEntry, ExpertLayout, LayerLayout, SubDType, SubTensor};
 pub use manifest::{Arch, Manifest, Quant, QuantSlot};
 pub use open::{Integrity, ModelDir, ReceiptState};

@@ -14,9 +14,15 @@ use std::fmt::Write as _;
 const FREE_DEPTH: usize = 24;
 
 /// Most keys that are written at most once each, in any order: a rule for every set of those that are left.
-const MAX_ONCE: usize = 6;
+pub(super) const MAX_ONCE: usize = 6;
 /// Most places where such a key may come, all tools of a grammar together.
 const MAX_ONCE_PLACES: usize = 4096;
+
+/// Most entries of an object that is written as if each entry knew only the next.
+const SMALL: usize = 32;
+/// Entries of larger ones that are alternatives of one rule. At a place where any of hundreds of keys may come, the engine of
+/// grammars compares everything that may come with everything else, so rules between them cost twice.
+const BLOCK: usize = 2;
 
 /// How values are spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +114,9 @@ impl Writer {
                 self.rule("STR", text);
                 self.rule("WS", r"/ |\n {0,40}/");
                 self.rule("SP", r"/ /");
+                // Written once: each optional part is a rule of its own.
+                self.rule("ws", "WS?");
+                self.rule("sp", "SP?");
             }
             Spelling::Call(_) => {
                 self.rule("TEXT", r"/(.|\n)+/");
@@ -124,13 +133,13 @@ impl Writer {
 
     /// White space that may stand around entries.
     fn space(&self) -> &'static str {
-        if self.spelling == Spelling::Json { " WS? " } else { " " }
+        if self.spelling == Spelling::Json { " ws " } else { " " }
     }
 
     /// A key and its colon.
     fn key(&self, key: &str) -> String {
         match self.spelling {
-            Spelling::Json => format!("{} SP?", quoted(&format!("{}:", quoted(key)))),
+            Spelling::Json => format!("{} sp", quoted(&format!("{}:", quoted(key)))),
             Spelling::Call(_) => quoted(&format!("{key}:")),
         }
     }
@@ -146,7 +155,7 @@ impl Writer {
     /// Any key but these, and its colon.
     fn other_key(&mut self, taken: &[Entry]) -> String {
         let (any, colon) = match self.spelling {
-            Spelling::Json => ("STR", "\":\" SP?"),
+            Spelling::Json => ("STR", "\":\" sp"),
             Spelling::Call(_) => ("KEY", "\":\""),
         };
         if taken.is_empty() {
@@ -242,7 +251,7 @@ impl Writer {
         let once = matches!(schema.shapes[root], Shape::Object { others: None, .. });
         let name = self.schema(schema);
         let prefix = name.rsplit_once('_').map_or(name.as_str(), |(prefix, _)| prefix);
-        Some((entries_name(prefix, root, 0, false), once))
+        Some((entries_name(prefix, root), once))
     }
 
     fn shape(&mut self, shape: &Shape, prefix: &str, id: Id) -> String {
@@ -286,7 +295,8 @@ impl Writer {
         }
     }
 
-    /// Everything after the opener. One rule for each entry and for whether something stands before it.
+    /// Everything after the opener. For each entry one rule for what comes next if something must come, and one for what
+    /// may follow it: so that comma, white space and closer stand once at a place where any of hundreds of keys may come.
     fn entries(&mut self, entries: &[Entry], others: Option<Id>, prefix: &str, id: Id) -> String {
         let mut ordered: Vec<&Entry> = entries.iter().collect();
         if self.spelling != Spelling::Json {
@@ -294,35 +304,48 @@ impl Writer {
             ordered.sort_by_key(|entry| entry.key.to_lowercase());
         }
         let space = self.space();
-        let name = |at: usize, some: bool| entries_name(prefix, id, at, some);
-        for (at, entry) in ordered.iter().enumerate() {
-            let pair = format!("{} {prefix}_{}", self.key(&entry.key), entry.value);
-            for some in [false, true] {
-                if at == 0 && some {
-                    continue;
-                }
-                let comma = if some { "\",\"" } else { "" };
-                let mut body = format!("{comma}{space}{pair} {}", name(at + 1, true));
-                if !entry.required {
-                    let _ = write!(body, " | {}", name(at + 1, some));
-                }
-                self.rule(&name(at, some), &body);
-            }
-        }
+        let next = |at: usize| format!("{prefix}_{id}_{at}n");
+        let more = |at: usize| format!("{prefix}_{id}_{at}m");
         let end = ordered.len();
-        match others {
-            None => {
-                self.rule(&name(end, true), &format!("{space}\"}}\""));
-                self.rule(&name(end, false), &format!("{space}\"}}\""));
+        // From here on nothing must come, and up to there something may.
+        let open = ordered.iter().rposition(|entry| entry.required).map_or(0, |at| at + 1);
+        let last = if others.is_some() { end + 1 } else { end };
+        let close = format!("{space}\"}}\"");
+        let step = if end > SMALL { BLOCK } else { 1 };
+        for at in 0..end {
+            // Those up to the end of the block, and the next block.
+            let mut choices = Vec::new();
+            let stop = ((at / step + 1) * step).min(end);
+            let must = ordered[at..stop].iter().position(|entry| entry.required).map(|after| at + after + 1);
+            for (k, entry) in ordered.iter().enumerate().take(must.unwrap_or(stop)).skip(at) {
+                choices.push(format!("{} {prefix}_{} {}", self.key(&entry.key), entry.value, more(k + 1)));
             }
-            Some(value) => {
-                let pair = format!("{} {prefix}_{value}", self.other_key(entries));
-                let more = format!("(\",\"{space}{pair})*{space}\"}}\"");
-                self.rule(&name(end, true), &more);
-                self.rule(&name(end, false), &format!("{space}{pair} {more} | {space}\"}}\""));
+            if must.is_none() && stop < last {
+                choices.push(next(stop));
             }
+            self.rule(&next(at), &choices.join(" | "));
+            if at + 1 == end {
+                continue;
+            }
+            let comma = format!("\",\"{space}{}", next(at + 1));
+            let body = if at + 1 < open { comma } else { format!("{close} | {comma}") };
+            self.rule(&more(at + 1), &body);
         }
-        name(0, false)
+        if let Some(value) = others {
+            let pair = format!("{} {prefix}_{value}", self.other_key(entries));
+            self.rule(&next(end), &format!("{pair} {}", more(end)));
+            self.rule(&more(end), &format!("(\",\"{space}{pair})*{close}"));
+        } else if end > 0 {
+            self.rule(&more(end), &close);
+        }
+        let first = entries_name(prefix, id);
+        let body = match (open, last) {
+            (0, 0) => close,
+            (0, _) => format!("{close} | {space}{}", next(0)),
+            _ => format!("{space}{}", next(0)),
+        };
+        self.rule(&first, &body);
+        first
     }
 
     /// One of these values. Texts are one terminal, so that a long list costs no more than its letters.
@@ -354,9 +377,9 @@ impl Writer {
     }
 }
 
-/// The rule for the entries from number `at` on; whether some stand before.
-fn entries_name(prefix: &str, id: Id, at: usize, some: bool) -> String {
-    format!("{prefix}_{id}_{at}{}", if some { "s" } else { "n" })
+/// The rule for what stands behind the opener of an object.
+fn entries_name(prefix: &str, id: Id) -> String {
+    format!("{prefix}_{id}_f")
 }
 
 /// One value as calls spell it.

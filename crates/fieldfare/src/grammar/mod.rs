@@ -7,6 +7,7 @@
 //! from the crate `llguidance`; `schema` decides what is understood, `lark` writes it down.
 
 mod apart;
+mod cost;
 mod guide;
 mod lark;
 mod reader;
@@ -23,11 +24,13 @@ use crate::tokenizer::{ControlTokens, Tokenizer};
 use crate::{Error, Result};
 use lark::Writer;
 use llguidance::Matcher;
+use std::any::Any;
 use std::sync::Arc;
 use vocabulary::Vocabulary;
 
-/// Memory that grammars take from their first use on: compiled ones and what comes and goes while they are made...
-pub const BYTES: u64 = 24 << 20;
+/// Memory that grammars may take from their first use on, all at once, by [`Rules::bytes`]; one that would take more is
+/// refused...
+pub const BYTES: u64 = 40 << 20;
 /// ... and, for each token id, the vocabulary's tree.
 pub const BYTES_PER_ID: u64 = 152;
 
@@ -121,6 +124,16 @@ pub struct Rules {
     pub thought_tokens: Option<usize>,
 }
 
+impl Rules {
+    /// The tools that may be called.
+    fn callable(&self) -> impl Iterator<Item = &CallRule> {
+        self.calls.iter().filter(|call| match &self.choice {
+            Choice::Named(name) => call.name == *name,
+            Choice::Auto | Choice::Required => true,
+        })
+    }
+}
+
 /// Grammars over one vocabulary. Cheap until the first is compiled; clones share what was made.
 #[derive(Clone, Debug)]
 pub struct Grammars(Arc<Vocabulary>);
@@ -161,10 +174,7 @@ impl Grammars {
             Content::Free => None,
             Content::Json(schema) => Some(self.compile(&json(schema), "schema")?),
         };
-        let calls: Vec<&CallRule> = match &rules.choice {
-            Choice::Named(name) => rules.calls.iter().filter(|call| call.name == *name).collect(),
-            _ => rules.calls.iter().collect(),
-        };
+        let calls: Vec<&CallRule> = rules.callable().collect();
         if forced && calls.is_empty() {
             return Err(Error::bad("tool_choice", "names no tool of this request"));
         }
@@ -188,6 +198,7 @@ impl Grammars {
             may_think: rules.may_think,
             starts_in_thought: rules.starts_in_thought,
             thought_tokens: rules.thought_tokens,
+            held: Held::default(),
         }))
     }
 
@@ -225,9 +236,27 @@ pub struct Bound {
     may_think: bool,
     starts_in_thought: bool,
     thought_tokens: Option<usize>,
+    held: Held,
+}
+
+/// Something that is kept for as long as the rules or an answer over them are.
+#[derive(Clone, Default)]
+struct Held(Option<Arc<dyn Any + Send + Sync>>);
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Held" } else { "Nothing" })
+    }
 }
 
 impl Bound {
+    /// Keeps something until these rules and all answers over them are gone: what counts their memory, say.
+    #[must_use]
+    pub fn holding(mut self, what: Arc<dyn Any + Send + Sync>) -> Self {
+        self.held = Held(Some(what));
+        self
+    }
+
     /// The tools in whose arguments no key can stand twice, so that what is written of them is final
     /// ([`crate::chat::OutputParser::telling`]).
     pub fn told_calls(&self) -> &[String] {

@@ -93,6 +93,9 @@ impl Schema {
         if !schema.prune() {
             return Err(Error::bad(field, "no finite value fits"));
         }
+        if schema.bytes() > super::BYTES {
+            return Err(Error::bad(field, "is too complex: too many long keys that may be left out"));
+        }
         Ok(schema)
     }
 

@@ -4,6 +4,7 @@
 //! the bytes that the streaming decoder would show; control tokens have none, but for the quote mark of calls, which
 //! grammars name by id. `<unused7>` and the like are left out: no text has them.
 
+use super::cost::MAX_STATES;
 use super::schema::MAX_NODES;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
@@ -13,10 +14,8 @@ use llguidance::toktrie::{
     InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv,
 };
 use llguidance::{Matcher, ParserFactory};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Most states of a grammar's lexer: each takes 1 to 2 KB.
-const MAX_LEXER_STATES: usize = 30_000;
 /// Most places in a grammar that an answer can be at once. Behind the brace of an object whose entries are all optional
 /// it is at each of them, in some places for every part of the schema; fewer would fail answers half-way.
 const MAX_ROW: usize = 16 * MAX_NODES;
@@ -71,6 +70,8 @@ struct Made {
 pub(super) struct Vocabulary {
     tokenizer: Arc<Tokenizer>,
     made: OnceLock<std::result::Result<Made, String>>,
+    /// Held while a grammar is compiled, which takes several times what stays of it.
+    compiling: Mutex<()>,
 }
 
 impl std::fmt::Debug for Vocabulary {
@@ -81,7 +82,7 @@ impl std::fmt::Debug for Vocabulary {
 
 impl Vocabulary {
     pub(super) fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { tokenizer, made: OnceLock::new() }
+        Self { tokenizer, made: OnceLock::new(), compiling: Mutex::default() }
     }
 
     pub(super) fn tokenizer(&self) -> &Tokenizer {
@@ -91,6 +92,7 @@ impl Vocabulary {
     /// The matcher of a grammar, at its beginning. The error is for developers: it may quote the grammar.
     pub(super) fn matcher(&self, lark: &str) -> std::result::Result<Matcher, String> {
         let made = self.made.get_or_init(|| make(&self.tokenizer)).as_ref().map_err(Clone::clone)?;
+        let _alone = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         let compile = || made.factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
         let parser = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("grammar".to_owned()).stack_size(STACK);
@@ -128,7 +130,7 @@ fn make(tokenizer: &Tokenizer) -> std::result::Result<Made, String> {
     drop(words);
     factory.quiet();
     let limits = factory.limits_mut();
-    limits.max_lexer_states = MAX_LEXER_STATES;
+    limits.max_lexer_states = MAX_STATES as usize;
     limits.max_items_in_row = MAX_ROW;
     limits.step_max_items = MAX_STEP;
     limits.verbose_errors = false;

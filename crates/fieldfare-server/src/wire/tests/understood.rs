@@ -1,6 +1,7 @@
 //! What requests are understood to ask for: bounds, thoughts, probabilities, ends.
 
 use super::*;
+use crate::wire::tools::Tools;
 
 #[test]
 fn what_answers_are_bound_to_is_understood() {
@@ -82,4 +83,46 @@ fn thoughts_probabilities_and_ends_are_understood() {
     let echo = completion(&json!({ "echo": true, "max_tokens": 0, "logprobs": 0, "prompt": ["a", [1, 2]] }))
         .unwrap();
     assert_eq!((echo.max_tokens, echo.logprobs, echo.prompts.len()), (0, Some(0), 2));
+}
+
+#[test]
+fn what_is_bound_fits_into_the_memory_for_it() {
+    use fieldfare::grammar::{self, ArgumentRule, Choice, Rules};
+    let wide = |count: usize, length: usize| {
+        let name = |i: usize| format!("{}{i}", "k".repeat(length));
+        let properties: Map<String, Value> =
+            (0..count).map(|i| (name(i), json!({ "type": "string" }))).collect();
+        json!({ "type": "object", "properties": properties, "additionalProperties": false })
+    };
+    let tool = |name: &str, strict: bool, schema: Value| {
+        let function = json!({ "name": name, "strict": strict, "parameters": schema });
+        json!({ "type": "function", "function": function })
+    };
+    let kinds = |tools: &Tools| -> Vec<&str> {
+        let kind = |rule: &grammar::CallRule| match rule.arguments {
+            ArgumentRule::Open => "open",
+            ArgumentRule::Keys(_) => "keys",
+            ArgumentRule::Fits(_) => "fits",
+        };
+        let rules = Rules { calls: tools.rules.clone(), choice: tools.choice.clone(), ..Rules::default() };
+        assert!(rules.bytes() <= grammar::BYTES, "{}", rules.bytes());
+        tools.rules.iter().map(kind).collect()
+    };
+    // Strict ones as far as there is room, and then by their keys.
+    let strict: Vec<Value> = ["a", "b"].map(|name| tool(name, true, wide(400, 15))).into();
+    let tools = chat(&json!({ "tools": strict })).unwrap().tools;
+    assert_eq!((kinds(&tools), tools.loosened), (vec!["fits", "keys"], 1));
+    // Only the one that is called counts, wherever it stands.
+    let named = json!({ "type": "function", "function": { "name": "b" } });
+    let tools = chat(&json!({ "tools": strict, "tool_choice": named })).unwrap().tools;
+    assert_eq!(tools.choice, Choice::Named("b".into()));
+    assert_eq!((kinds(&tools)[1], tools.loosened), ("fits", 0));
+    // Others by their keys, and then not even by these.
+    let long: Vec<Value> = ["a", "b", "c"].map(|name| tool(name, false, wide(500, 120))).into();
+    let tools = chat(&json!({ "tools": long })).unwrap().tools;
+    assert_eq!((kinds(&tools), tools.loosened), (vec!["keys", "open", "open"], 0));
+    // An answer is bound as it was asked for, or refused.
+    assert!(chat(&schema_format(wide(400, 15), true)).is_ok());
+    let body = schema_format(wide(500, 120), true);
+    check(chat(&body).map(drop), SCHEMA, "response_format.json_schema.schema", &body);
 }
