@@ -118,17 +118,8 @@ mod tests {
     use crate::message::{ConversationId, MessageId, Run, Summary};
 
     fn message(id: i64, parent: Option<i64>, role: Role, text: &str) -> Message {
-        Message {
-            id: MessageId(id),
-            parent: parent.map(MessageId),
-            role,
-            text: text.into(),
-            thought: String::new(),
-            documents: Vec::new(),
-            progress: Progress::Done,
-            written_at: 5,
-            run: None,
-        }
+        let new = Message::new(MessageId(id), parent.map(MessageId), role, text);
+        Message { progress: Progress::Done, written_at: 5, ..new }
     }
 
     fn conversation() -> Conversation {

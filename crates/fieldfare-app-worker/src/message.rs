@@ -61,6 +61,24 @@ pub struct Message {
     pub run: Option<Run>,
 }
 
+impl Message {
+    /// A question, or an answer that begins, of no time yet.
+    pub fn new(id: MessageId, parent: Option<MessageId>, role: Role, text: impl Into<String>) -> Self {
+        let progress = if role == Role::Assistant { Progress::Writing } else { Progress::Done };
+        Self {
+            id,
+            parent,
+            role,
+            text: text.into(),
+            thought: String::new(),
+            documents: Vec::new(),
+            progress,
+            written_at: 0,
+            run: None,
+        }
+    }
+}
+
 /// A text document dropped into the window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
@@ -136,6 +154,21 @@ pub struct Sampling {
     pub seed: Option<u64>,
 }
 
+impl Default for Sampling {
+    /// As everywhere in this program, without a thought.
+    fn default() -> Self {
+        let usual = fieldfare::sample::Sampling::default();
+        Self {
+            temperature: usual.temperature,
+            top_k: u32::try_from(usual.top_k).unwrap_or(0),
+            top_p: usual.top_p,
+            thinking: false,
+            max_tokens: None,
+            seed: None,
+        }
+    }
+}
+
 /// How the engine is started. Other values need a restart of the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSettings {
@@ -151,6 +184,20 @@ pub struct EngineSettings {
     pub prefill: bool,
     /// Advice about reads to the system: `off`, `default`, `bounded`, `adaptive`.
     pub advice: String,
+}
+
+impl Default for EngineSettings {
+    /// What the machine bears, and the engine's own choice of the rest.
+    fn default() -> Self {
+        Self {
+            memory_bytes: None,
+            context: None,
+            slots: None,
+            threads: None,
+            prefill: true,
+            advice: "default".to_owned(),
+        }
+    }
 }
 
 /// Where memory goes at a budget, and what speed to expect, before it is applied.

@@ -97,14 +97,7 @@ mod tests {
     use super::*;
 
     pub(crate) fn usual() -> EngineSettings {
-        EngineSettings {
-            memory_bytes: None,
-            context: Some(512),
-            slots: None,
-            threads: Some(1),
-            prefill: true,
-            advice: "default".into(),
-        }
+        EngineSettings { context: Some(512), threads: Some(1), ..EngineSettings::default() }
     }
 
     #[test]

@@ -4,6 +4,9 @@ use crate::message::Trouble;
 use fieldfare::Error;
 use std::io::ErrorKind;
 
+/// The variable that forbids the network, as the field of an error.
+pub(crate) const OFFLINE: &str = "HF_HUB_OFFLINE";
+
 /// One line, and what to do in the window.
 pub(crate) fn trouble(error: &Error) -> Trouble {
     Trouble { message: sentence(&error.to_string()), remedy: remedy(error).to_owned() }
@@ -37,7 +40,12 @@ fn remedy(error: &Error) -> &'static str {
         Error::Locked { .. } => "End the other program that uses the model, then try again.",
         Error::ContextFull { .. } => "Raise the context in the settings, or begin a new conversation.",
         Error::Network { .. } => "Check the connection, then go on: what has been downloaded is kept.",
-        Error::Denied { .. } => "Set HF_TOKEN to a token that may read this model, then start the app again.",
+        Error::Denied { .. } => {
+            "Put a token that may read this model into the hub's token file (~/.cache/huggingface/token), or set HF_TOKEN and start the app again."
+        }
+        Error::BadRequest { field, .. } if field == OFFLINE => {
+            "Unset it and start the app again, or choose a folder that has the model."
+        }
         Error::Journal { .. } => "Throw the unfinished download away, then begin again.",
         Error::OutOfSpace { .. } => "Free some space, or choose another folder.",
         Error::BadRequest { field, .. } if field == "memory" => "Give it more memory.",
@@ -72,7 +80,9 @@ mod tests {
         let locked = Error::Locked { what: "the model".into(), owner: "process 1".into() };
         assert_eq!(trouble(&locked).message, "The model is in use by process 1.");
         // No remedy names an option of the command line.
-        for error in [full, locked, Error::bad("memory", "too little"), Error::Cancelled] {
+        let offline = Error::bad(OFFLINE, "it is set");
+        assert!(trouble(&offline).remedy.contains("Unset it"));
+        for error in [full, locked, offline, Error::bad("memory", "too little"), Error::Cancelled] {
             assert!(!trouble(&error).remedy.contains("--"), "{error}");
         }
         assert_eq!(sentence("model_weights.bin: short"), "model_weights.bin: short.");

@@ -173,6 +173,11 @@ impl App {
         }
     }
 
+    /// The window is about to go.
+    pub fn is_leaving(&self) -> bool {
+        self.exit
+    }
+
     fn leave(&mut self, context: &Context) {
         self.exit = true;
         context.send_viewport_cmd(ViewportCommand::Close);

@@ -30,6 +30,11 @@ pub const SHORTCUTS: &[Shortcut] = &[
     Shortcut { keys: command(Key::Num3), words: "Inspector", action: |_| Some(Action::Go(Page::Inspector)) },
     Shortcut { keys: command(Key::Num4), words: "Benchmark", action: |_| Some(Action::Go(Page::Bench)) },
     Shortcut { keys: command(Key::Comma), words: "Settings", action: |_| Some(Action::Go(Page::Settings)) },
+    Shortcut {
+        keys: KeyboardShortcut::new(Modifiers::NONE, Key::F1),
+        words: "About, and these keys",
+        action: |_| Some(Action::Go(Page::About)),
+    },
     Shortcut { keys: command(Key::O), words: "Add documents", action: |_| Some(Action::PickDocuments) },
     Shortcut {
         keys: command(Key::E),

@@ -106,6 +106,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
+        let (engine, sampling) = (EngineSettings::default(), Sampling::default());
         Self {
             theme: Theme::System,
             high_contrast: false,
@@ -115,18 +116,18 @@ impl Default for Settings {
             model: None,
             load_at_start: true,
             folders: Vec::new(),
-            memory_bytes: None,
-            context: None,
-            slots: None,
-            threads: None,
-            prefill: true,
-            advice: "default".to_owned(),
-            temperature: 0.2,
-            top_k: 64,
-            top_p: 0.95,
-            thinking: false,
-            max_tokens: None,
-            seed: None,
+            memory_bytes: engine.memory_bytes,
+            context: engine.context,
+            slots: engine.slots,
+            threads: engine.threads,
+            prefill: engine.prefill,
+            advice: engine.advice,
+            temperature: sampling.temperature,
+            top_k: sampling.top_k,
+            top_p: sampling.top_p,
+            thinking: sampling.thinking,
+            max_tokens: sampling.max_tokens,
+            seed: sampling.seed,
             presets: vec![
                 Preset { name: "Brief".to_owned(), text: "Answer briefly and plainly.".to_owned() },
                 Preset {
@@ -174,10 +175,14 @@ impl Settings {
 
     fn in_range(mut self) -> Self {
         self.zoom_percent = self.zoom_percent.clamp(*ZOOM.start(), *ZOOM.end());
-        self.temperature = if self.temperature.is_finite() { self.temperature.clamp(0.0, 2.0) } else { 0.2 };
-        self.top_p = if self.top_p.is_finite() { self.top_p.clamp(0.01, 1.0) } else { 0.95 };
+        let usual = Sampling::default();
+        let within = |value: f32, least: f32, most: f32, usual: f32| {
+            if value.is_finite() { value.clamp(least, most) } else { usual }
+        };
+        self.temperature = within(self.temperature, 0.0, 2.0, usual.temperature);
+        self.top_p = within(self.top_p, 0.01, 1.0, usual.top_p);
         if !ADVICE.contains(&self.advice.as_str()) {
-            self.advice = "default".to_owned();
+            self.advice = EngineSettings::default().advice;
         }
         self.preset = self.preset.filter(|index| *index < self.presets.len());
         self.place = self.place.filter(|place| place.width >= 300.0 && place.height >= 200.0);

@@ -46,20 +46,10 @@ pub fn newest_below(messages: &[Message], mut id: MessageId) -> MessageId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fieldfare_app_worker::message::{ConversationId, Progress, Role, Summary};
+    use fieldfare_app_worker::message::{ConversationId, Role, Summary};
 
     fn message(id: i64, parent: Option<i64>, role: Role) -> Message {
-        Message {
-            id: MessageId(id),
-            parent: parent.map(MessageId),
-            role,
-            text: String::new(),
-            thought: String::new(),
-            documents: Vec::new(),
-            progress: Progress::Done,
-            written_at: 0,
-            run: None,
-        }
+        Message::new(MessageId(id), parent.map(MessageId), role, "")
     }
 
     fn conversation(leaf: i64) -> Conversation {

@@ -298,8 +298,12 @@ fn go(state: &mut State, page: Page) -> Vec<Effect> {
 
 fn service_changed(state: &mut State, service: Service) -> Vec<Effect> {
     let mut effects = Vec::new();
-    // Whatever was said about an earlier end is answered by the new state; a start that was quick must not hide it.
-    if matches!(service, Service::Ready { .. }) {
+    // Whatever was said about an earlier end is answered by the new state; a start that follows by itself, and may be
+    // quicker than an eye, must not hide it.
+    let again = matches!(state.service, Service::Crashed { restarting: true, .. });
+    if again && matches!(service, Service::Starting { .. }) {
+        // It stays.
+    } else if matches!(service, Service::Ready { .. }) {
         let until = Some(state.now + UNDO_SECONDS);
         for notice in state.notices.iter_mut().filter(|notice| notice.message.starts_with(ENGINE)) {
             notice.until = until;

@@ -3,12 +3,12 @@
 use super::{flow, tell};
 use crate::message::{Offer, Step};
 use crate::models;
-use crate::trouble::{sentence, trouble};
+use crate::trouble::{OFFLINE, sentence, trouble};
 use crate::wire::{Source, Told};
-use fieldfare::Result;
 use fieldfare::format::{self, VerifyOptions, VerifyProgress};
-use fieldfare::install::{self, FetchOptions, Progress, Stage};
+use fieldfare::install::{self, FetchOptions, Progress, Stage, Surroundings};
 use fieldfare::sys::{file, volume};
+use fieldfare::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -86,15 +86,20 @@ fn stage(progress: Progress) -> &'static str {
     }
 }
 
-fn options(source: &Source, target: &Path) -> FetchOptions {
-    FetchOptions {
-        token: std::env::var("HF_TOKEN")
-            .ok()
-            .map(|token| token.trim().to_owned())
-            .filter(|token| !token.is_empty()),
+/// How often the hub is asked what there is before the window is told that it does not answer. A download is more patient.
+const ASKS: u32 = 4;
+
+/// As the command line does: the token and what else the hub's own tools know.
+fn options(source: &Source, target: &Path) -> Result<FetchOptions> {
+    let hub = Surroundings::of_process();
+    if hub.offline {
+        return Err(Error::bad(OFFLINE, "it is set, so the network may not be used"));
+    }
+    Ok(FetchOptions {
+        token: hub.token,
         allow_unpinned: source.unpinned,
         ..FetchOptions::new(source.remote(), target)
-    }
+    })
 }
 
 /// What a download would be. That it cannot begin is a part of the answer.
@@ -114,7 +119,11 @@ pub(super) fn offer(source: &Source, target: &Path) -> Result<Offer> {
         offer.obstacle = Some(format!("There is a model already: {}.", target.display()));
         return Ok(offer);
     }
-    match install::preview(&options(source, target), &mut |_| flow()) {
+    let preview = options(source, target).and_then(|mut options| {
+        options.patience.tries = options.patience.tries.min(ASKS);
+        install::preview(&options, &mut |_| flow())
+    });
+    match preview {
         Ok(preview) => {
             offer.fetch_bytes = preview.fetch_bytes;
             offer.kept_bytes = preview.kept_bytes;
@@ -129,7 +138,12 @@ pub(super) fn offer(source: &Source, target: &Path) -> Result<Offer> {
                 ));
             }
         }
-        Err(fieldfare::Error::Cancelled) => return Err(fieldfare::Error::Cancelled),
+        Err(Error::Cancelled) => return Err(Error::Cancelled),
+        Err(Error::Network { url, reason }) => {
+            offer.obstacle = Some(format!(
+                "The model hub does not answer. Check the network and ask again, or choose a folder that has the model. ({url}: {reason})"
+            ));
+        }
         Err(error) => {
             let said = trouble(&error);
             offer.obstacle = Some(format!("{} {}", said.message, said.remedy).trim_end().to_owned());
@@ -159,7 +173,7 @@ fn held(target: &Path) -> u64 {
 /// Downloads, or goes on.
 pub(super) fn install(source: &Source, target: &Path) -> Result<String> {
     let mut teller = Teller::new();
-    let installed = install::install_remote(&options(source, target), &mut |progress| {
+    let installed = install::install_remote(&options(source, target)?, &mut |progress| {
         teller.step(stage(progress), progress.done, progress.total)
     })?;
     let warnings: String =

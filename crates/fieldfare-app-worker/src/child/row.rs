@@ -5,14 +5,14 @@ use super::flow;
 use crate::message::{BenchRow, EngineSettings};
 use crate::setup;
 use crate::wire::Rates;
+use fieldfare::Result;
 use fieldfare::engine::Engine;
 use fieldfare::format::ModelDir;
 use fieldfare::measure::routing::{Replay, RouteShape, Routes};
 use fieldfare::measure::traffic::Traffic;
-use fieldfare::measure::{bound, median};
+use fieldfare::measure::{bound, median, work};
 use fieldfare::model::{Forward, Runner};
 use fieldfare::sys::memory;
-use fieldfare::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,13 +23,6 @@ const RUNS: usize = 3;
 const SYNTHETIC: &str = "fieldfare/synthetic-";
 /// Bytes of an element of the KV cache.
 const ELEMENT: u64 = 2;
-/// What is read and gone on with.
-const TEXT: &str = "Fieldfares are large thrushes. They nest in small colonies at the edge of a wood, in birch, alder or \
-    pine, and are not shy about it: whoever comes too near is chased away by the whole neighbourhood. In autumn they move \
-    south and west in loose flocks, across the sea by night, and live on berries as long as there are any. In hard winters \
-    hundreds of them come to orchards for the apples that nobody has picked. Their song is a hurried chatter, often given in \
-    flight; their call, a dry rattle, is what one hears first. ";
-
 /// Measures a row.
 pub(super) fn run(
     path: &Path,
@@ -44,10 +37,7 @@ pub(super) fn run(
     let settings = EngineSettings {
         memory_bytes: Some(memory_bytes),
         context: Some(context.max(512)),
-        slots: None,
-        threads: None,
-        prefill: true,
-        advice: "default".to_owned(),
+        ..EngineSettings::default()
     };
     let (options, _) = setup::planned(path, &settings, locks)?;
     let mut engine = Engine::open(path, options)?;
@@ -59,7 +49,7 @@ pub(super) fn run(
     let (before, after) = ids.split_at(prompt);
     runner.prefill(before, &mut |_| flow())?;
     let first_token_seconds = started.elapsed().as_secs_f64();
-    continued(runner, after)?;
+    work::decode(runner, after, &mut flow)?;
     let mut runs = Vec::new();
     for _ in 0..RUNS {
         runs.push(one(runner, before, after)?);
@@ -89,43 +79,20 @@ struct Run {
 }
 
 fn one(runner: &mut Runner, prompt: &[u32], rest: &[u32]) -> Result<Run> {
-    runner.rewind(0);
-    let start = Instant::now();
-    runner.prefill(prompt, &mut |_| flow())?;
-    let prefill_seconds = start.elapsed().as_secs_f64();
-    let (between, start) = (runner.stats(), Instant::now());
-    continued(runner, rest)?;
-    let decode_seconds = start.elapsed().as_secs_f64();
-    let now = runner.stats();
-    let (hits, misses) = (now.decode_hits - between.decode_hits, now.decode_misses - between.decode_misses);
+    let work::Pass { prefill_seconds, decode_seconds, between, after, .. } =
+        work::pass(runner, prompt, rest, &mut flow)?;
+    let hits = after.decode_hits - between.decode_hits;
+    let misses = after.decode_misses - between.decode_misses;
     let hit_rate = if hits + misses == 0 { 1.0 } else { hits as f64 / (hits + misses) as f64 };
     Ok(Run { prefill_seconds, decode_seconds, hit_rate })
 }
 
-fn continued(runner: &mut Runner, ids: &[u32]) -> Result<()> {
-    for &id in ids {
-        if flow().is_break() {
-            return Err(Error::Cancelled);
-        }
-        runner.decode(id)?;
-    }
-    Ok(())
-}
-
-/// The text's ids, again and again; without a tokenizer ids spread over the vocabulary.
+/// The same tokens as `fieldfare bench` runs.
 fn ids(engine: &Engine, count: usize) -> Vec<u32> {
-    let mut ids = Vec::with_capacity(count);
-    let mut text = Vec::new();
-    if let Ok(tokenizer) = engine.tokenizer() {
-        ids.push(tokenizer.control().bos);
-        tokenizer.encode(TEXT, &mut text);
-    } else {
-        let vocabulary = u32::try_from(engine.vocab_size()).unwrap_or(u32::MAX).max(1);
-        text.extend((1..=997u32).map(|number| number.wrapping_mul(2_654_435_761) % vocabulary));
-    }
-    ids.extend(text.iter().cycle().take(count));
-    ids.truncate(count);
-    ids
+    let Ok(tokenizer) = engine.tokenizer() else { return work::made_up(engine.vocab_size(), count) };
+    let mut ids = vec![tokenizer.control().bos];
+    tokenizer.encode(work::TEXT, &mut ids);
+    work::repeated(&ids, count)
 }
 
 /// Experts as real text asks for them, for models whose weights do not.

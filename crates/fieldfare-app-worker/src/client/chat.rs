@@ -273,17 +273,8 @@ mod tests {
     use crate::message::{Document, MessageId, Progress};
 
     fn message(role: Role, text: &str, documents: Vec<Document>) -> Message {
-        Message {
-            id: MessageId(1),
-            parent: None,
-            role,
-            text: text.into(),
-            thought: "not sent".into(),
-            documents,
-            progress: Progress::Done,
-            written_at: 0,
-            run: None,
-        }
+        let new = Message::new(MessageId(1), None, role, text);
+        Message { thought: "not sent".into(), documents, progress: Progress::Done, ..new }
     }
 
     fn sampling() -> Sampling {

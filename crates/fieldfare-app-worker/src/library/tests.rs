@@ -35,17 +35,8 @@ impl Rig {
 }
 
 fn message(library: &mut Library, parent: Option<MessageId>, role: Role, text: &str) -> Message {
-    Message {
-        id: library.message_id(),
-        parent,
-        role,
-        text: text.into(),
-        thought: String::new(),
-        documents: Vec::new(),
-        progress: Progress::Done,
-        written_at: now(),
-        run: None,
-    }
+    let new = Message::new(library.message_id(), parent, role, text);
+    Message { progress: Progress::Done, written_at: now(), ..new }
 }
 
 /// A question and its answer, in a new conversation.

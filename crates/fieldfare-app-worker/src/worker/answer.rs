@@ -29,6 +29,13 @@ pub(super) struct Answer {
     broken: Option<Instant>,
 }
 
+impl Answer {
+    /// The service was asked, and nothing has come yet.
+    pub(super) fn reads_prompt(&self) -> bool {
+        self.streams && self.message.text.is_empty() && self.message.thought.is_empty()
+    }
+}
+
 impl State {
     /// A new message in a conversation.
     fn message(
@@ -38,18 +45,8 @@ impl State {
         text: String,
         documents: Vec<Document>,
     ) -> Message {
-        let progress = if role == Role::Assistant { Progress::Writing } else { Progress::Done };
-        Message {
-            id: self.library.message_id(),
-            parent,
-            role,
-            text,
-            thought: String::new(),
-            documents,
-            progress,
-            written_at: now(),
-            run: None,
-        }
+        let new = Message::new(self.library.message_id(), parent, role, text);
+        Message { documents, written_at: now(), ..new }
     }
 
     /// Saves a question and begins its answer.
@@ -152,8 +149,11 @@ impl State {
             });
             let _ = inner.send(Inner::Ended(id, ended));
         };
-        if let Err(error) = spawn("answer", work) {
-            self.finish(Progress::Interrupted(format!("a thread cannot be started: {error}")));
+        match spawn("answer", work) {
+            Ok(()) => self.tell_sampler(),
+            Err(error) => {
+                self.finish(Progress::Interrupted(format!("a thread cannot be started: {error}")));
+            }
         }
     }
 
@@ -164,11 +164,7 @@ impl State {
 
     /// How far the prompt is.
     pub(super) fn prefill(&self, done: u64, total: u64) {
-        if let Some(answer) = &self.answer
-            && answer.streams
-            && answer.message.text.is_empty()
-            && answer.message.thought.is_empty()
-        {
+        if let Some(answer) = self.answer.as_ref().filter(|answer| answer.reads_prompt()) {
             self.say.say(Event::Prefill { answer: answer.message.id, done, total });
         }
     }
@@ -176,10 +172,14 @@ impl State {
     /// More of the answer.
     pub(super) fn piece(&mut self, id: MessageId, piece: Piece) {
         let Some(answer) = self.answer.as_mut().filter(|answer| answer.message.id == id) else { return };
+        let first = answer.reads_prompt();
         answer.message.text.push_str(&piece.text);
         answer.message.thought.push_str(&piece.thought);
         answer.changed = true;
         self.say.say(Event::Piece { answer: id, text: piece.text, thought: piece.thought });
+        if first {
+            self.tell_sampler();
+        }
         self.tend_answer();
     }
 
@@ -257,6 +257,7 @@ impl State {
         let saved = self.library.update(answer.conversation, &answer.message);
         self.told(saved);
         self.say.say(Event::Finished(answer.conversation, answer.message));
+        self.tell_sampler();
     }
 
     /// Why nothing may be started now, if so.

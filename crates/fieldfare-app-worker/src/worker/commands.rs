@@ -75,10 +75,7 @@ impl State {
             }
             Command::Watch(watch) => {
                 self.watch = watch;
-                if let Some(sampler) = &self.sampler {
-                    // A thread that has ended has nothing to sample.
-                    let _ = sampler.send(watch);
-                }
+                self.tell_sampler();
             }
             // Taken before it comes here.
             Command::Close => {}
@@ -171,6 +168,9 @@ impl State {
     }
 
     fn ask_offer(&mut self, folder: PathBuf) {
+        // A window that knows no folder asks for the usual one.
+        let usual = self.paths.models.first().filter(|_| folder.as_os_str().is_empty());
+        let folder = usual.cloned().unwrap_or(folder);
         let name = match &self.how.remote {
             Remote::Hub { repo, .. } => repo.rsplit('/').next().unwrap_or("model").to_owned(),
             Remote::Base { .. } => "model".to_owned(),

@@ -21,8 +21,8 @@ use crate::settings;
 use crate::trouble::plain;
 use crate::wire::Source;
 use answer::Answer;
-use fieldfare::install::default_remote;
 use fieldfare::install::hub::Remote;
+use fieldfare::install::{Surroundings, default_remote};
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -55,10 +55,9 @@ impl Start {
     pub fn of_system() -> Self {
         let program = std::env::current_exe().map(OsString::from).ok();
         let program = program.or_else(|| std::env::args_os().next()).unwrap_or_default();
-        let endpoint = std::env::var("HF_ENDPOINT").ok().filter(|endpoint| !endpoint.is_empty());
         Self {
             child: vec![program, "--decode-service".into()],
-            remote: default_remote(endpoint.as_deref()),
+            remote: default_remote(Surroundings::of_process().endpoint.as_deref()),
             allow_unpinned: false,
             locks: None,
             library_pages: Arc::default(),
@@ -335,7 +334,7 @@ impl State {
     fn sample(&mut self, budget: u64) {
         let Some(client) = self.service.client().cloned() else { return };
         let (word, words) = mpsc::channel();
-        let _ = word.send(self.watch);
+        let _ = word.send(self.wants_samples());
         self.samplers += 1;
         let (number, inner, since) = (self.samplers, self.inner.clone(), self.started);
         let work = move || {
@@ -347,6 +346,19 @@ impl State {
         // Without samples the rest works.
         if spawn("samples", work).is_ok() {
             self.sampler = Some(word);
+        }
+    }
+
+    /// Whether figures are asked for: the window shows them, or an answer's prompt is read, of which it is told in any case.
+    fn wants_samples(&self) -> bool {
+        self.watch || self.answer.as_ref().is_some_and(Answer::reads_prompt)
+    }
+
+    /// Lets the thread that takes samples know whether they are wanted.
+    fn tell_sampler(&self) {
+        if let Some(sampler) = &self.sampler {
+            // A thread that has ended has nothing to sample.
+            let _ = sampler.send(self.wants_samples());
         }
     }
 

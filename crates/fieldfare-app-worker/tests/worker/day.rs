@@ -199,6 +199,8 @@ fn a_long_prompt_says_how_far_it_is_read() {
     let slow = EngineSettings { prefill: false, slots: Some(1), context: Some(4096), ..settings() };
     rig.tell(Command::Load { model: crate::support::model(&demo()), settings: slow });
     rig.ready();
+    // A minimized window wants no figures, but it is told of the prompt.
+    rig.tell(Command::Watch(false));
     let id = rig.create("");
     let text = "The bird sat on the fence and looked at the river. ".repeat(150);
     rig.tell(Command::Ask {

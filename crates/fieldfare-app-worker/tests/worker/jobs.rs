@@ -123,6 +123,50 @@ fn a_hub_that_is_not_there_is_an_obstacle_and_a_failure_in_words() {
     rig.close();
 }
 
+/// What the hub's own tools are told holds for the app: its child has their variables.
+#[test]
+fn the_surroundings_of_the_hub_are_heeded() {
+    let hub = FakeHub::start(served(), |_, _| Fault::None);
+    let files = tempfile::tempdir().unwrap();
+    std::fs::write(files.path().join("token"), "hf_in_file\n").unwrap();
+    let mut home = Home::new();
+    home.start.remote = Remote::Hub { endpoint: hub.endpoint(), repo: REPO.into(), revision: "main".into() };
+    home.start.allow_unpinned = true;
+    let (plain, file) = (home.start.child.clone(), files.path().join("token"));
+    let with = |home: &mut Home, settings: &[String]| {
+        let mut child: Vec<std::ffi::OsString> =
+            ["env", "-u", "HF_TOKEN", "-u", "HF_HUB_OFFLINE"].map(Into::into).to_vec();
+        child.extend(settings.iter().map(Into::into));
+        child.extend(plain.clone());
+        home.start.child = child;
+    };
+    // A window that knows no folder gets the usual one; the token is the file's.
+    with(&mut home, &[format!("HF_TOKEN_PATH={}", file.display())]);
+    let offer = |home: &Home| {
+        let mut rig = home.open();
+        rig.tell(Command::AskOffer { folder: "".into() });
+        let offer = rig.wait("offer", |event| match event {
+            Event::Offer(offer) => Some(offer.clone()),
+            _ => None,
+        });
+        rig.close();
+        offer
+    };
+    let usual = offer(&home);
+    assert_eq!(usual.obstacle, None);
+    assert_eq!(usual.target, home.paths().models[0].join("name.gturbo"));
+    let asked = hub.asked();
+    assert!(
+        asked.iter().any(|asked| asked.authorization.as_deref() == Some("Bearer hf_in_file")),
+        "{asked:?}"
+    );
+    // Where the network is forbidden nothing is asked, and that is said with the remedy.
+    with(&mut home, &["HF_HUB_OFFLINE=1".to_owned()]);
+    let obstacle = offer(&home).obstacle.unwrap();
+    assert!(obstacle.contains("HF_HUB_OFFLINE") && obstacle.contains("choose a folder"), "{obstacle}");
+    assert_eq!(hub.asked().len(), asked.len());
+}
+
 #[test]
 fn a_check_says_what_is_well_and_what_is_not() {
     let home = Home::new();

@@ -32,14 +32,7 @@ pub(crate) fn model(path: &Path) -> Model {
 }
 
 pub(crate) fn settings() -> EngineSettings {
-    EngineSettings {
-        memory_bytes: None,
-        context: Some(1024),
-        slots: None,
-        threads: Some(1),
-        prefill: true,
-        advice: "default".into(),
-    }
+    EngineSettings { context: Some(1024), threads: Some(1), ..EngineSettings::default() }
 }
 
 /// Greedy: the same answer each time.

@@ -21,7 +21,7 @@ pub fn block(ui: &mut Ui, doc: &mut Doc, index: usize) -> Option<String> {
             let copied = code(ui, &language, doc.source(index), first, last);
             copied.then(|| doc.whole_code(index).to_owned())
         }
-        Kind::Markdown => {
+        Kind::Markdown | Kind::Rows { .. } => {
             let parts = doc.nodes(index);
             nodes(ui, &parts)
         }

@@ -24,6 +24,11 @@ const CODE_LINES: usize = 48;
 pub enum Kind {
     /// To be parsed.
     Markdown,
+    /// More rows of a table that is cut since it is long, to be parsed behind its head.
+    Rows {
+        /// The bytes of the head and the line below it.
+        head: Range<usize>,
+    },
     /// Text as it stands (a question).
     Plain,
     /// Lines of fenced code; the range of the block is theirs without the fences.
@@ -50,6 +55,8 @@ pub struct Block {
     pub kind: Kind,
     /// Its height, and at which width (in points) it was measured.
     pub height: Option<(f32, f32)>,
+    /// The same as a guess, for as long as it was not measured.
+    pub guess: Option<(f32, f32)>,
     nodes: Option<Rc<Vec<Node>>>,
 }
 
@@ -112,14 +119,14 @@ impl Doc {
         // What is added may turn the last line into something that belongs to the block before.
         let keep = self.blocks.len().saturating_sub(2);
         let old = self.blocks.split_off(keep);
-        let (from, fence) = match self.blocks.last() {
-            None => (0, None),
+        let (from, open) = match self.blocks.last() {
+            None => (0, Before::Nothing),
             Some(Block { next, kind: Kind::Code { language, fence, last: false, .. }, .. }) => {
-                (*next, Some((language.clone(), *fence)))
+                (*next, Before::Code(language.clone(), *fence))
             }
-            Some(block) => (block.next, None),
+            Some(block) => (block.next, Before::of(&self.text, block)),
         };
-        let new = if self.plain { scan_plain(&self.text, from) } else { scan(&self.text, from, fence) };
+        let new = if self.plain { scan_plain(&self.text, from) } else { scan(&self.text, from, open) };
         let mut kept = keep;
         for (place, block) in new.into_iter().enumerate() {
             match old.get(place).filter(|old| old.same(&block)) {
@@ -143,7 +150,21 @@ impl Doc {
     pub fn nodes(&mut self, index: usize) -> Rc<Vec<Node>> {
         let Some(block) = self.blocks.get_mut(index) else { return Rc::default() };
         let text = &self.text;
-        block.nodes.get_or_insert_with(|| Rc::new(parse::parse(&text[block.range.clone()]))).clone()
+        let source = &text[block.range.clone()];
+        let parse = || match &block.kind {
+            Kind::Rows { head } => parse::parse(&format!("{}{source}", &text[head.clone()])),
+            _ => parse::parse(source),
+        };
+        block.nodes.get_or_insert_with(|| Rc::new(parse())).clone()
+    }
+
+    /// Guesses at this width how high the blocks are that were not measured yet; each once.
+    pub fn guess(&mut self, width: f32, guess: impl Fn(&str) -> f32) {
+        for block in &mut self.blocks {
+            if block.height.is_none() && block.guess.is_none_or(|(_, at)| at != width) {
+                block.guess = Some((guess(&self.text[block.range.clone()]), width));
+            }
+        }
     }
 
     /// All of the code that a block is a piece of.
@@ -171,7 +192,7 @@ fn lines(text: &str, from: usize) -> impl Iterator<Item = (usize, &str)> {
 }
 
 fn block(range: Range<usize>, next: usize, kind: Kind) -> Block {
-    Block { range, next, kind, height: None, nodes: None }
+    Block { range, next, kind, height: None, guess: None, nodes: None }
 }
 
 /// Pieces of some dozen lines each, for a question.
@@ -222,6 +243,48 @@ fn is_heading(line: &str) -> bool {
     (1..=6).contains(&level) && line[level..].starts_with([' ', '\t'])
 }
 
+/// The line below the head of a table.
+fn is_delimiter(line: &str) -> bool {
+    let line = line.trim();
+    line.contains('-') && line.contains(['|', ':']) && line.bytes().all(|byte| b"|:- \t".contains(&byte))
+}
+
+/// The head of the table that a text begins with, and the line below it, as bytes of the text.
+fn table_head(text: &str) -> Option<usize> {
+    let mut lines = text.split_inclusive('\n');
+    let (first, second) = (lines.next()?, lines.next()?);
+    let is_table = first.contains('|') && !is_list_item(first) && is_delimiter(second);
+    (is_table && second.ends_with('\n')).then_some(first.len() + second.len())
+}
+
+/// What a scan goes on with.
+enum Before {
+    /// Nothing: a block begins.
+    Nothing,
+    /// Fenced code.
+    Code(String, (u8, usize)),
+    /// A table with this head; its next row may follow.
+    Table(Range<usize>),
+}
+
+impl Before {
+    /// Behind a block of which all is known.
+    fn of(text: &str, block: &Block) -> Self {
+        let source = &text[block.range.clone()];
+        // A blank line ends a table.
+        let last = source.strip_suffix('\n').and_then(|source| source.rsplit('\n').next());
+        if block.next != block.range.end || last.is_none_or(|line| line.trim().is_empty()) {
+            return Self::Nothing;
+        }
+        let start = block.range.start;
+        match &block.kind {
+            Kind::Rows { head } => Self::Table(head.clone()),
+            Kind::Markdown => table_head(source).map_or(Self::Nothing, |end| Self::Table(start..start + end)),
+            Kind::Plain | Kind::Code { .. } => Self::Nothing,
+        }
+    }
+}
+
 /// The block that a scan is in.
 #[derive(Default)]
 struct Run {
@@ -229,12 +292,31 @@ struct Run {
     list: bool,
     blank: bool,
     open: bool,
+    /// More rows of a table with this head.
+    rows_of: Option<Range<usize>>,
 }
 
-fn scan(text: &str, from: usize, fence: Option<(String, (u8, usize))>) -> Vec<Block> {
+impl Run {
+    fn block(&self, end: usize) -> Block {
+        let kind = self.rows_of.clone().map_or(Kind::Markdown, |head| Kind::Rows { head });
+        block(self.start..end, end, kind)
+    }
+
+    /// The head of the table that it is, if it is one.
+    fn head(&self, text: &str, end: usize) -> Option<Range<usize>> {
+        let own = || table_head(&text[self.start..end]).map(|length| self.start..self.start + length);
+        self.rows_of.clone().or_else(own)
+    }
+}
+
+fn scan(text: &str, from: usize, before: Before) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut run = Run::default();
-    let mut code: Option<Code> = fence.map(|(language, fence)| Code::new(language, fence, from, false));
+    let (mut code, mut table) = match before {
+        Before::Nothing => (None, None),
+        Before::Code(language, fence) => (Some(Code::new(language, fence, from, false)), None),
+        Before::Table(head) => (None, Some(head)),
+    };
     // A fence inside of a list item belongs to the list; blank lines in it do not end anything.
     let mut inner: Option<(u8, usize)> = None;
     for (at, line) in lines(text, from) {
@@ -268,21 +350,29 @@ fn scan(text: &str, from: usize, fence: Option<(String, (u8, usize))>) -> Vec<Bl
         }
         if line.trim().is_empty() {
             run.blank = true;
+            table = None;
             continue;
         }
         let length = at - run.start;
+        let ends_text = is_heading(line) || fence_of(line).is_some();
         let belongs = run.open
             && match (run.list, run.blank) {
                 (true, true) => line.starts_with([' ', '\t']) || (is_list_item(line) && length < LONG),
                 (true, false) => !is_list_item(line) || line.starts_with(' ') || length < LONG,
                 (false, true) => false,
-                (false, false) => !is_heading(line) && fence_of(line).is_none() && length < LONG,
+                (false, false) => !ends_text && length < LONG,
             };
         if !belongs {
+            let mut rows_of = table.take();
             if run.open {
-                blocks.push(block(run.start..at, at, Kind::Markdown));
+                // Only its length ended it: the next row of a table still is one.
+                let cut = !run.list && !run.blank && !ends_text;
+                rows_of = run.head(text, at).filter(|_| cut);
+                blocks.push(run.block(at));
             }
-            run = Run { start: at, list: is_list_item(line), blank: false, open: true };
+            let rows_of = rows_of.filter(|_| !ends_text);
+            let list = rows_of.is_none() && is_list_item(line);
+            run = Run { start: at, list, blank: false, open: true, rows_of };
         }
         run.blank = false;
         if let Some((mark, length, info)) = fence_of(line.trim_start()).filter(|_| run.list) {
@@ -292,7 +382,7 @@ fn scan(text: &str, from: usize, fence: Option<(String, (u8, usize))>) -> Vec<Bl
             run.open = false;
             code = Some(Code::new(info.trim().to_owned(), (mark, length), end, true));
         } else if is_heading(line) && !run.list && line.ends_with('\n') {
-            blocks.push(block(run.start..end, end, Kind::Markdown));
+            blocks.push(run.block(end));
             run.open = false;
         } else if !run.list && line.len() > LONG_LINE {
             cut_line(text, &mut run, end, &mut blocks);
@@ -301,7 +391,7 @@ fn scan(text: &str, from: usize, fence: Option<(String, (u8, usize))>) -> Vec<Bl
     if let Some(open) = code {
         blocks.push(open.block(text.len(), text.len(), false));
     } else if run.open {
-        blocks.push(block(run.start..text.len(), text.len(), Kind::Markdown));
+        blocks.push(run.block(text.len()));
     }
     blocks
 }
@@ -317,8 +407,8 @@ fn cut_line(text: &str, run: &mut Run, end: usize, blocks: &mut Vec<Block>) {
         if cut >= end {
             break;
         }
-        blocks.push(block(run.start..cut, cut, Kind::Markdown));
-        run.start = cut;
+        blocks.push(run.block(cut));
+        (run.start, run.rows_of) = (cut, None);
     }
 }
 

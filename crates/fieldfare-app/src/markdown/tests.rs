@@ -37,6 +37,11 @@ fn growing_by_any_piece_ends_in_the_same_blocks_as_the_whole() {
         long.push_str(&format!("line {line}\n"));
     }
     long.push_str("```\n\n");
+    long.push_str("| a | b |\n|---|---|\n");
+    for row in 0..400 {
+        long.push_str(&format!("| row {row} | of a long table |\n"));
+    }
+    long.push_str("\n| c |\n|---|\n| 1 |\n# Heading\n");
     long.push_str(&"word ".repeat(4_000));
     for step in [1usize, 3, 7, 64] {
         let mut grown = Doc::markdown("");
@@ -75,6 +80,44 @@ fn code_of_any_length_is_copied_whole() {
     assert_eq!(doc.whole_code(1), code);
     let unfinished = Doc::markdown(&format!("```\n{code}"));
     assert_eq!(unfinished.whole_code(0), code);
+}
+
+#[test]
+fn a_long_table_is_cut_between_rows_and_every_piece_has_its_head() {
+    let mut table = String::from("| number | word |\n|---:|---|\n");
+    for row in 0..500 {
+        table.push_str(&format!("| {row} | a word that takes some room |\n"));
+    }
+    let mut doc = Doc::markdown(&format!("before\n\n{table}\nafter\n"));
+    let pieces = doc.blocks().len() - 2;
+    assert!(pieces > 3, "{pieces} pieces");
+    let mut rows = 0;
+    for index in 1..=pieces {
+        let nodes = doc.nodes(index);
+        let [Node::Table(align, piece)] = &nodes[..] else { panic!("{index}: {nodes:?}") };
+        assert_eq!((align.len(), piece[0][0][0].text.as_str()), (2, "number"));
+        rows += piece.len() - 1;
+    }
+    assert_eq!(rows, 500);
+    assert!(matches!(doc.nodes(pieces + 1)[..], [Node::Paragraph(_)]));
+}
+
+#[test]
+fn guesses_are_made_once_for_a_width_and_not_of_what_was_measured() {
+    let mut doc = Doc::markdown("one\n\ntwo\n\nthree\n");
+    doc.blocks_mut()[0].height = Some((20.0, 700.0));
+    let count = std::cell::Cell::new(0);
+    let guess = |doc: &mut Doc, width: f32| {
+        doc.guess(width, |_| {
+            count.set(count.get() + 1);
+            33.0
+        });
+        count.take()
+    };
+    assert_eq!(guess(&mut doc, 700.0), 2);
+    assert_eq!(guess(&mut doc, 700.0), 0);
+    assert_eq!(guess(&mut doc, 500.0), 2);
+    assert_eq!(doc.blocks()[2].guess, Some((33.0, 500.0)));
 }
 
 #[test]

@@ -28,17 +28,7 @@ fn plan(settings: EngineSettings) -> Plan {
 }
 
 fn message(id: i64, parent: Option<i64>, role: Role, text: &str, progress: Progress) -> Message {
-    Message {
-        id: MessageId(id),
-        parent: parent.map(MessageId),
-        role,
-        text: text.to_owned(),
-        thought: String::new(),
-        documents: Vec::new(),
-        progress,
-        written_at: 100,
-        run: None,
-    }
+    Message { progress, written_at: 100, ..Message::new(MessageId(id), parent.map(MessageId), role, text) }
 }
 
 fn summary(id: i64, title: &str, changed_at: i64) -> Summary {

@@ -46,7 +46,7 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
         ui.label("Fieldfare and its demonstration model: Apache-2.0. The weights of Gemma 4 have their own licence.");
         note(
             ui,
-            "Letters: Ubuntu Light (Ubuntu font licence), Hack (MIT), Noto Emoji (SIL OFL), emoji-icon-font (MIT). Window: egui (MIT or Apache-2.0).",
+            "Letters: Ubuntu Light and Medium (Ubuntu font licence), Hack (MIT), Noto Emoji (SIL OFL), emoji-icon-font (MIT). Window: egui (MIT or Apache-2.0).",
         );
     });
 }

@@ -66,6 +66,8 @@ pub fn show(ui: &mut Ui, state: &State, cache: &mut Cache, out: &mut Vec<Action>
     if cache.conversation != Some(conversation) {
         *cache = Cache { conversation: Some(conversation), ..Cache::default() };
     }
+    // The composer's column.
+    let width = (ui.available_width() - 40.0 - 32.0).clamp(160.0, COLUMN);
     let shown: Vec<&Message> = open.shown().collect();
     for message in &shown {
         let docs = cache.docs.entry(message.id).or_insert_with(|| match message.role {
@@ -74,9 +76,11 @@ pub fn show(ui: &mut Ui, state: &State, cache: &mut Cache, out: &mut Vec<Action>
         });
         docs.text.set(&message.text);
         docs.thought.set(&message.thought);
+        for (doc, thought) in [(&mut docs.text, false), (&mut docs.thought, true)] {
+            let width = block_width(width, message.role, thought);
+            doc.guess(width, |source| estimate(source, width));
+        }
     }
-    // The composer's column.
-    let width = (ui.available_width() - 40.0 - 32.0).clamp(160.0, COLUMN);
     let side = ((ui.available_width() - width) / 2.0).max(0.0);
     let mut area = egui::ScrollArea::vertical()
         .id_salt(("conversation", conversation.0))
@@ -189,9 +193,11 @@ impl View<'_> {
     }
 
     fn blocks(&self, doc: &Doc, thought: bool, rows: &mut Vec<Row>, message: usize, first: usize) {
-        let width = self.block_width(self.shown[message].role, thought);
+        let width = block_width(self.width, self.shown[message].role, thought);
         for (index, block) in doc.blocks().iter().enumerate() {
-            let continues = matches!(block.kind, Kind::Code { first: false, .. } | Kind::Plain) && index > 0;
+            let piece =
+                matches!(block.kind, Kind::Code { first: false, .. } | Kind::Plain | Kind::Rows { .. });
+            let continues = piece && index > 0;
             let gap = if rows.len() == first {
                 GAP
             } else if continues {
@@ -200,28 +206,18 @@ impl View<'_> {
                 9.0
             };
             let known = block.height.filter(|(_, at)| *at == width);
-            let height = known.map_or_else(
-                || block.height.map_or_else(|| estimate(doc.source(index), width), |(height, _)| height),
-                |(height, _)| height,
-            );
+            // At another width it was about as high.
+            let height = known.or(block.height).or(block.guess).map_or(20.0, |(height, _)| height);
             let part = if thought { Part::Thought(index) } else { Part::Block(index) };
             rows.push(Row { message, part, gap, height, known: known.is_some() });
-        }
-    }
-
-    fn block_width(&self, role: Role, thought: bool) -> f32 {
-        match role {
-            Role::User => self.width * 0.84 - 28.0,
-            Role::Assistant if thought => self.width - 18.0,
-            Role::Assistant => self.width,
         }
     }
 
     fn remember(&mut self, row: &Row, height: f32) {
         let message = self.shown[row.message];
         let (width, thought) = match row.part {
-            Part::Block(_) => (self.block_width(message.role, false), false),
-            Part::Thought(_) => (self.block_width(message.role, true), true),
+            Part::Block(_) => (block_width(self.width, message.role, false), false),
+            Part::Thought(_) => (block_width(self.width, message.role, true), true),
             part => {
                 self.cache.heights.insert((message.id, part), (height, self.width));
                 return;
@@ -257,7 +253,7 @@ impl View<'_> {
 
     /// As wide as a short question is, else as wide as questions get.
     fn bubble_width(&self, ui: &Ui, message: &Message) -> f32 {
-        let most = self.block_width(Role::User, false);
+        let most = block_width(self.width, Role::User, false);
         if message.text.len() > 400 || !message.documents.is_empty() {
             return most;
         }
@@ -275,7 +271,7 @@ impl View<'_> {
                 let width = self.bubble_width(ui, message);
                 (self.width - width - 14.0, width)
             }
-            (Role::Assistant, Part::Thought(_)) => (18.0, self.block_width(Role::Assistant, true)),
+            (Role::Assistant, Part::Thought(_)) => (18.0, block_width(self.width, Role::Assistant, true)),
             (Role::Assistant, _) => (0.0, self.width),
         };
         let rect = Rect::from_min_size(at + egui::vec2(left, 0.0), egui::vec2(width, row.height.max(1.0)));
@@ -357,8 +353,8 @@ impl View<'_> {
         match message.role {
             Role::User => {
                 ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
-                    self.tool(ui, "Copy", Action::Copy(message.text.clone()));
-                    self.tool(ui, "Edit", Action::Edit(message.id));
+                    self.tool(ui, "Copy", || Action::Copy(message.text.clone()));
+                    self.tool(ui, "Edit", || Action::Edit(message.id));
                     self.versions(ui, message, true);
                 });
             }
@@ -389,7 +385,7 @@ impl View<'_> {
             Progress::Writing | Progress::Done => {}
         }
         ui.horizontal_wrapped(|ui| {
-            self.tool(ui, "Copy", Action::Copy(message.text.clone()));
+            self.tool(ui, "Copy", || Action::Copy(message.text.clone()));
             let why = self.state.why_not_regenerate();
             let again = Button::new(RichText::new("Regenerate").small()).frame_when_inactive(false);
             let response = ui.add_enabled(why.is_none(), again);
@@ -409,10 +405,11 @@ impl View<'_> {
         });
     }
 
-    fn tool(&mut self, ui: &mut Ui, name: &str, action: Action) {
+    /// A small button; what it does is made when it is pressed: a long text is not copied in every frame.
+    fn tool(&mut self, ui: &mut Ui, name: &str, action: impl FnOnce() -> Action) {
         let button = Button::new(RichText::new(name).small()).frame_when_inactive(false);
         if ui.add(button).clicked() {
-            self.out.push(action);
+            self.out.push(action());
         }
     }
 
@@ -446,6 +443,15 @@ impl View<'_> {
             ui.label(label);
             step(ui, "›", "Newer version", newer);
         }
+    }
+}
+
+/// How wide a block is in a column.
+fn block_width(column: f32, role: Role, thought: bool) -> f32 {
+    match role {
+        Role::User => column * 0.84 - 28.0,
+        Role::Assistant if thought => column - 18.0,
+        Role::Assistant => column,
     }
 }
 

@@ -110,8 +110,12 @@ fn field(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
     });
 }
 
-/// Whether the key that sends was pressed; it is taken away from the field. An input method that composes keeps it.
+/// Whether the key that sends was pressed; it is taken away from the field. A key that an input method has just answered
+/// belongs to it: on some systems the one that takes a suggestion is heard here too.
 fn wants_to_send(ui: &Ui, key: SendKey) -> bool {
+    if ui.input(|input| input.events.iter().any(|event| matches!(event, egui::Event::Ime(_)))) {
+        return false;
+    }
     ui.input_mut(|input| match key {
         SendKey::Return => {
             let plain = input.events.iter().any(|event| {

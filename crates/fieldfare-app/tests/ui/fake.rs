@@ -78,17 +78,9 @@ pub(crate) fn message(id: i64, parent: Option<i64>, role: Role, text: &str) -> M
         hit_rate: 0.71,
         read_bytes: 4_200_000_000,
     };
-    Message {
-        id: MessageId(id),
-        parent: parent.map(MessageId),
-        role,
-        text: text.to_owned(),
-        thought: String::new(),
-        documents: Vec::new(),
-        progress: Progress::Done,
-        written_at: NOW - 600,
-        run: (role == Role::Assistant).then_some(run),
-    }
+    let run = (role == Role::Assistant).then_some(run);
+    let new = Message::new(MessageId(id), parent.map(MessageId), role, text);
+    Message { progress: Progress::Done, written_at: NOW - 600, run, ..new }
 }
 
 impl Fake {
@@ -128,11 +120,15 @@ impl Fake {
     /// Answers what was asked since; how much that was.
     pub(crate) fn pump(&mut self) -> usize {
         let commands: Vec<Command> = self.commands.try_iter().collect();
-        for command in &commands {
-            self.asked.push(command.clone());
-            self.answer(command.clone());
-        }
-        commands.len()
+        let count = commands.len();
+        commands.into_iter().for_each(|command| self.hear(command));
+        count
+    }
+
+    /// Answers one command.
+    pub(crate) fn hear(&mut self, command: Command) {
+        self.asked.push(command.clone());
+        self.answer(command);
     }
 
     fn answer(&mut self, command: Command) {

@@ -1,7 +1,7 @@
 //! What people do, from the first start to the last.
 
-use crate::Rig;
 use crate::fake::{self, demo, large, message};
+use crate::{Looks, Rig};
 use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 use fieldfare_app::state::{Action, Dialog, Page};
@@ -175,6 +175,28 @@ fn shift_return_is_a_new_line_and_the_setting_turns_it_round() {
     assert!(!asked(&rig, |command| matches!(command, Command::Create { .. })));
     rig.key(Modifiers::COMMAND, Key::Enter);
     assert!(asked(&rig, |command| matches!(command, Command::Create { .. })));
+}
+
+#[test]
+fn an_input_method_writes_into_the_composer() {
+    let mut rig = Rig::new(None, |_| ());
+    rig.write("El ni");
+    rig.compose(&["n", "n~", "ñ"], "ñ");
+    rig.write("o ");
+    // What is suggested is shown, but is no text until it is taken.
+    rig.compose(&["а", "ан"], "");
+    assert_eq!(rig.harness.state().state.composer.text, "El niño ");
+    rig.compose(&["к", "ки"], "кит");
+    assert_eq!(rig.harness.state().state.composer.text, "El niño кит");
+    assert!(!asked(&rig, |command| matches!(command, Command::Create { .. })), "nothing was sent");
+    rig.key(Modifiers::NONE, Key::Enter);
+    assert!(asked(&rig, |command| matches!(command, Command::Ask { text, .. } if text == "El niño кит")));
+    // A search is written the same way.
+    rig.harness.get_by_label("Search conversations").focus();
+    rig.harness.run_steps(1);
+    rig.harness.event(egui::Event::Ime(egui::ImeEvent::Commit("кит".to_owned())));
+    rig.run();
+    assert_eq!(rig.harness.state().state.library.search, "кит");
 }
 
 #[test]
@@ -357,6 +379,9 @@ fn the_engine_dies_and_comes_back_and_nothing_is_lost() {
         rig.must_see("The engine is being started again.");
         let model = large();
         let settings = rig.harness.state().state.settings.engine();
+        rig.fake.say(Event::Service(Service::Starting { model: model.clone() }));
+        rig.run();
+        rig.must_see("The engine ended");
         rig.fake.say(Event::Service(Service::Ready { model, plan: fake::plan(settings) }));
         rig.run();
         rig.must_see("The engine ended");
@@ -520,6 +545,9 @@ fn every_page_is_reached_with_keys() {
         rig.key(Modifiers::COMMAND, key);
         assert_eq!(rig.harness.state().state.page, page);
     }
+    rig.key(Modifiers::NONE, Key::F1);
+    assert_eq!(rig.harness.state().state.page, Page::About);
+    rig.key(Modifiers::COMMAND, Key::Num1);
     rig.key(Modifiers::COMMAND, Key::B);
     rig.must_not_see("New conversation (");
     assert!(!rig.harness.state().state.settings.sidebar);
@@ -557,12 +585,7 @@ fn the_window_closes_when_the_worker_has_ended() {
     let mut rig = Rig::new(None, |_| ());
     rig.key(Modifiers::COMMAND, Key::Q);
     assert!(asked(&rig, |command| matches!(command, Command::Close)));
-    let closed = |rig: &Rig| {
-        let output = &rig.harness.output().viewport_output;
-        output.values().any(|viewport| viewport.commands.contains(&egui::ViewportCommand::Close))
-    };
-    let _ = closed;
-    assert!(rig.harness.state().state.closing.is_some());
+    assert!(rig.harness.state().is_leaving());
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! The window without a screen: every flow by its labels and keys, against a worker that is told what to do, on a clock
-//! that only the tests move; pictures of every page; and what a frame costs.
+//! that only the tests move; the same against the real worker with its second process and the demonstration model;
+//! pictures of every page; and what a frame costs.
 
 mod fake;
 mod flows;
 mod frames;
+mod packaging;
 mod paint;
 mod pictures;
+mod real;
 
+use egui::ImeEvent;
 use egui::accesskit::Role;
 use egui_kittest::Harness;
 use egui_kittest::kittest::Queryable;
@@ -32,6 +36,56 @@ impl Dialogs for Told {
 
     fn answers(&mut self) -> Vec<Action> {
         self.answers.borrow_mut().drain(..).collect()
+    }
+}
+
+/// What can be seen in a window.
+pub(crate) trait Looks {
+    /// The window.
+    fn window(&self) -> &Harness<'static, App>;
+
+    /// The button with this name.
+    fn button<'a>(&'a self, name: &'a str) -> egui_kittest::Node<'a> {
+        self.window().get_by_role_and_label(Role::Button, name)
+    }
+
+    /// Whether something has this in its name.
+    fn sees(&self, text: &str) -> bool {
+        self.window().query_all_by_label_contains(text).next().is_some()
+            || self
+                .window()
+                .query_all_by(|node| node.value().is_some_and(|value| value.contains(text)))
+                .next()
+                .is_some()
+    }
+
+    /// Fails if something has no such name, with all names there are.
+    #[track_caller]
+    fn must_see(&self, text: &str) {
+        assert!(self.sees(text), "no “{text}” among {:#?}", self.names());
+    }
+
+    /// Fails if something has such a name.
+    #[track_caller]
+    fn must_not_see(&self, text: &str) {
+        assert!(!self.sees(text), "“{text}” is there");
+    }
+
+    /// All names there are.
+    fn names(&self) -> Vec<String> {
+        self.window()
+            .query_all_by(|_| true)
+            .filter_map(|node| {
+                use egui_kittest::kittest::NodeT;
+                node.accesskit_node().label().or_else(|| node.accesskit_node().value())
+            })
+            .collect()
+    }
+}
+
+impl Looks for Rig {
+    fn window(&self) -> &Harness<'static, App> {
+        &self.harness
     }
 }
 
@@ -98,47 +152,23 @@ impl Rig {
         self.run();
     }
 
+    /// Uses an input method: what it suggests, then what it comes to.
+    pub(crate) fn compose(&mut self, suggested: &[&str], text: &str) {
+        self.harness.get_by_label("Message").focus();
+        self.harness.run_steps(1);
+        for suggestion in suggested {
+            let event = ImeEvent::Preedit { text: (*suggestion).to_owned(), active_range_chars: None };
+            self.harness.event(egui::Event::Ime(event));
+            self.run();
+        }
+        self.harness.event(egui::Event::Ime(ImeEvent::Commit(text.to_owned())));
+        self.run();
+    }
+
     /// Ticks the box with this name, wherever on its page it is.
     pub(crate) fn tick(&mut self, name: &str) {
         self.harness.get_by_label(name).click_accesskit();
         self.run();
-    }
-
-    /// The button with this name.
-    pub(crate) fn button<'a>(&'a self, name: &'a str) -> egui_kittest::Node<'a> {
-        self.harness.get_by_role_and_label(Role::Button, name)
-    }
-
-    /// Whether something has this in its name.
-    pub(crate) fn sees(&self, text: &str) -> bool {
-        self.harness.query_all_by_label_contains(text).next().is_some()
-            || self
-                .harness
-                .query_all_by(|node| node.value().is_some_and(|value| value.contains(text)))
-                .next()
-                .is_some()
-    }
-
-    /// Fails if something has no such name, with all names there are.
-    #[track_caller]
-    pub(crate) fn must_see(&self, text: &str) {
-        assert!(self.sees(text), "no “{text}” among {:#?}", self.names());
-    }
-
-    /// Fails if something has such a name.
-    #[track_caller]
-    pub(crate) fn must_not_see(&self, text: &str) {
-        assert!(!self.sees(text), "“{text}” is there");
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.harness
-            .query_all_by(|_| true)
-            .filter_map(|node| {
-                use egui_kittest::kittest::NodeT;
-                node.accesskit_node().label().or_else(|| node.accesskit_node().value())
-            })
-            .collect()
     }
 
     /// Writes into the composer, which has the keyboard.

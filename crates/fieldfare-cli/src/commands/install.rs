@@ -10,7 +10,8 @@ use fieldfare::Error;
 use fieldfare::format::{Layout, SIDECAR_DIR};
 use fieldfare::install::hub::Remote;
 use fieldfare::install::{
-    self, ConvertOptions, FetchOptions, InstallOptions, Installed, Preview, Proof, Stage, Waiting,
+    self, ConvertOptions, FetchOptions, InstallOptions, Installed, Preview, Proof, Stage, Surroundings,
+    Waiting,
 };
 use source::Source;
 use std::cell::Cell;
@@ -30,7 +31,8 @@ const EVENTS: Duration = Duration::from_millis(500);
 /// # Errors
 /// Those of the installer, or Ctrl-C.
 pub fn run(args: &InstallArgs) -> Outcome {
-    let source = Source::of(args)?;
+    let hub = Surroundings::of_process();
+    let source = Source::of(args, &hub)?;
     let output = match &args.output {
         Some(path) => path.clone(),
         None => locate::default_output(&source.name())?,
@@ -40,7 +42,7 @@ pub fn run(args: &InstallArgs) -> Outcome {
     }
     match source {
         Source::Folder(from) => local(from, output, args),
-        Source::Remote(remote) => fetch(remote, output, args),
+        Source::Remote(remote) => fetch(remote, hub.token, output, args),
     }
 }
 
@@ -54,9 +56,9 @@ fn local(from: PathBuf, output: PathBuf, args: &InstallArgs) -> Outcome {
     work.done("installed", installed?, args.output.is_none())
 }
 
-fn fetch(remote: Remote, output: PathBuf, args: &InstallArgs) -> Outcome {
+fn fetch(remote: Remote, token: Option<String>, output: PathBuf, args: &InstallArgs) -> Outcome {
     let options = FetchOptions {
-        token: source::token(),
+        token,
         layout: layout(args.layout),
         overwrite: args.overwrite,
         allow_unpinned: args.allow_unpinned,

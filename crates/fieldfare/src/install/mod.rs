@@ -12,6 +12,7 @@
 //! transfer  requests in flight, bounded memory                          stream    one run of the source, whatever breaks
 //! retry     what is tried again, and when (pure)                        tiles     what arrived into the layout
 //! window    bound on what a killed run has to fetch again                wait      a try that will be repeated
+//! surroundings  the hub's variables and token files, as its own tools know them
 //! commit    flushes, then journals, beside the work                     journal   what is durably done
 //! digest    hashes of finished files, beside the work                   proof     the source's hashes, of what was written
 //! known     checkpoints known by hash (data)                            version   what tells two versions of a file apart
@@ -62,6 +63,8 @@ mod sink;
 mod source;
 #[cfg(feature = "install")]
 mod stream;
+#[cfg(feature = "install")]
+mod surroundings;
 mod target;
 #[cfg(feature = "install")]
 mod tiles;
@@ -82,6 +85,8 @@ pub use convert::convert;
 #[cfg(feature = "install")]
 pub use fetch::{FetchOptions, Preview, default_remote, discard, install_remote, preview};
 pub use repack::install_local;
+#[cfg(feature = "install")]
+pub use surroundings::Surroundings;
 pub use wait::{Trouble, Waiting};
 
 /// What to install and where.

@@ -2,7 +2,7 @@
 //!
 //! [`memory`], [`disk`] and [`products`] measure: the rate of reading memory, of reading experts, of multiplying.
 //! [`traffic`] knows what bytes a token needs of a model, [`bound`] turns both into a time that no program can beat.
-//! [`routing`] makes experts as real text asks for them, for models whose weights do not. Nothing here changes a model or
+//! [`routing`] makes experts as real text asks for them, for models whose weights do not; [`work`] is what a row runs. Nothing here changes a model or
 //! a result; benchmarks and advice are made of it.
 
 pub mod bound;
@@ -11,6 +11,7 @@ pub mod memory;
 pub mod products;
 pub mod routing;
 pub mod traffic;
+pub mod work;
 
 pub use fieldfare_kernels::{Isa, Kernels, Planes, isas};
 

@@ -9,6 +9,7 @@ use crate::ui::output;
 use crate::{Outcome, interrupt, locate};
 use fieldfare::engine::{Engine, EngineOptions, MemoryBudget};
 use fieldfare::measure::routing::{Replay, RouteShape, Routes};
+use fieldfare::measure::work;
 use fieldfare::model::{self, Forward, Probe, Runner, RunnerStats};
 use fieldfare::store::Reads;
 use fieldfare::sys::{group, machine, memory};
@@ -73,7 +74,7 @@ fn measure(args: &BenchArgs, spec: &Spec, line: &mut dyn FnMut() -> Option<Strin
     let expert_bytes = runner.stats().bytes_read;
     tell(&Told::First { preparing_seconds, expert_bytes, experts_used: used.count() })?;
     runner.set_probe(None);
-    decode(runner, rest)?;
+    work::decode(runner, rest, &mut interrupt::flow)?;
     tell(&Told::Warm { reads: reads(runner) })?;
     while let Some("go") = line().as_deref() {
         tell(&Told::Run(one_run(runner, prompt, rest)?))?;
@@ -100,14 +101,8 @@ fn reads(runner: &Runner) -> ReadsIn {
 
 /// The whole text once, from the start.
 fn one_run(runner: &mut Runner, prompt: &[u32], rest: &[u32]) -> Outcome<Run> {
-    runner.rewind(0);
-    let (before, start) = (runner.stats(), Instant::now());
-    runner.prefill(prompt, &mut |_| interrupt::flow())?;
-    let prefill_seconds = start.elapsed().as_secs_f64();
-    let (between, start) = (runner.stats(), Instant::now());
-    decode(runner, rest)?;
-    let decode_seconds = start.elapsed().as_secs_f64();
-    let after = runner.stats();
+    let work::Pass { prefill_seconds, decode_seconds, before, between, after } =
+        work::pass(runner, prompt, rest, &mut interrupt::flow)?;
     let reading =
         |from: &RunnerStats, to: &RunnerStats| to.read_time.saturating_sub(from.read_time).as_secs_f64();
     Ok(Run {
@@ -125,16 +120,6 @@ fn one_run(runner: &mut Runner, prompt: &[u32], rest: &[u32]) -> Outcome<Run> {
         ahead_chosen: after.ahead_chosen - between.ahead_chosen,
         ahead_recalled: after.ahead_recalled - between.ahead_recalled,
     })
-}
-
-fn decode(runner: &mut Runner, ids: &[u32]) -> Outcome {
-    for &id in ids {
-        if interrupt::asked() {
-            return Err(Failure::Interrupted);
-        }
-        runner.decode(id)?;
-    }
-    Ok(())
 }
 
 /// The experts that the row is to use, if not the model's own choice.

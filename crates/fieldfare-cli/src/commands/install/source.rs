@@ -1,10 +1,10 @@
-//! What `--from` means, and what the surroundings say of the model hub: the names are those of the hub's own tools.
+//! What `--from` means.
 
 use crate::Outcome;
 use crate::args::InstallArgs;
 use crate::failure::Failure;
-use fieldfare::install::default_remote;
 use fieldfare::install::hub::{ENDPOINT, Remote};
+use fieldfare::install::{Surroundings, default_remote};
 use std::path::{Path, PathBuf};
 
 /// Where a checkpoint comes from.
@@ -21,9 +21,8 @@ impl Source {
     ///
     /// # Errors
     /// A revision of something that has none, or a network where none may be used.
-    pub(super) fn of(args: &InstallArgs) -> Outcome<Self> {
-        let endpoint = text("HF_ENDPOINT");
-        let source = choose(args.from.as_deref(), args.revision.as_deref(), endpoint.as_deref());
+    pub(super) fn of(args: &InstallArgs, hub: &Surroundings) -> Outcome<Self> {
+        let source = choose(args.from.as_deref(), args.revision.as_deref(), hub.endpoint.as_deref());
         match &source {
             Self::Remote(Remote::Hub { .. }) => {}
             _ if args.revision.is_some() => {
@@ -31,7 +30,7 @@ impl Source {
             }
             _ => {}
         }
-        if matches!(source, Self::Remote(_)) && flag("HF_HUB_OFFLINE") {
+        if matches!(source, Self::Remote(_)) && hub.offline {
             return Err(Failure::failed("HF_HUB_OFFLINE forbids the network")
                 .with_hint("unset it, or install from a folder with --from"));
         }
@@ -81,34 +80,6 @@ fn choose(from: Option<&str>, revision: Option<&str>, endpoint: Option<&str>) ->
         }
         _ => Source::Folder(PathBuf::from(from)),
     }
-}
-
-/// The hub's token: `HF_TOKEN`, else the file at `HF_TOKEN_PATH`, else `token` in the hub's folder.
-pub(super) fn token() -> Option<String> {
-    let clean = |token: String| Some(token.trim().to_owned()).filter(|t| !t.is_empty());
-    if let Some(token) = text("HF_TOKEN").and_then(clean) {
-        return Some(token);
-    }
-    if flag("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
-        return None;
-    }
-    let path = text("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| {
-        let home = text("HF_HOME").map(PathBuf::from).or_else(|| {
-            let cache = text("XDG_CACHE_HOME").map(PathBuf::from);
-            Some(cache.or_else(|| Some(std::env::home_dir()?.join(".cache")))?.join("huggingface"))
-        })?;
-        Some(home.join("token"))
-    })?;
-    let small = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() < 4096);
-    if small { std::fs::read_to_string(path).ok().and_then(clean) } else { None }
-}
-
-fn text(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-fn flag(name: &str) -> bool {
-    text(name).is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,4 @@
-//! The window's icon, drawn here: a fieldfare, a thrush with a slate head, a chestnut back and a speckled breast, on a
-//! light disc. Packages take it from `docs/app/icon.png`, which the tests keep the same as this.
-
-use eframe::egui::IconData;
+//! The drawing itself, without anything else of the program: the build script draws it too, for the file of Windows.
 
 /// Points across, in the drawing's own measure.
 const SIDE: f32 = 64.0;
@@ -83,25 +80,4 @@ fn color_at(x: f32, y: f32) -> Option<[u8; 3]> {
             (u / part.a).powi(2) + (v / part.b).powi(2) <= 1.0
         })
         .map(|part| part.color)
-}
-
-/// For the window.
-pub fn window() -> IconData {
-    let side = 64;
-    IconData { rgba: pixels(side), width: side, height: side }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_icon_is_a_disc_with_a_bird_in_it() {
-        let pixels = pixels(32);
-        assert_eq!(pixels.len(), 32 * 32 * 4);
-        assert_eq!(pixels[3], 0, "corners are clear");
-        let middle = &pixels[(16 * 32 + 13) * 4..][..4];
-        assert_eq!(middle[3], 255);
-        assert_ne!(middle[..3], CREAM);
-    }
 }
