@@ -1,6 +1,6 @@
 //! The bundled text, as ids of the real tokenizer with `<bos>` in front, so that no tokenizer is needed to use it.
 //!
-//! `fieldfare-cli/data/text.txt` is our own; `data/text.tokens.json` are its ids (a test checks that they still belong together).
+//! [`fieldfare::measure::work::TEXT`] is our own; `data/text.tokens.json` are its ids (a test checks that they still belong together).
 
 use crate::wrong_use;
 use anyhow::{Context as _, Result};
@@ -41,7 +41,7 @@ mod tests {
         };
         let tokenizer = fieldfare::tokenizer::Tokenizer::open(&path, None).unwrap();
         let mut ids = vec![tokenizer.control().bos];
-        tokenizer.encode(include_str!("../../fieldfare-cli/data/text.txt"), &mut ids);
+        tokenizer.encode(fieldfare::measure::work::TEXT, &mut ids);
         assert_eq!(bundled().unwrap(), ids);
     }
 }
