@@ -31,7 +31,6 @@ import sys
 events = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")]
 assert not [event for event in events if event["type"] == "error"], events
 ends = [event["part"]["reason"] for event in events if event["type"] == "step_finish"]
-assert ends and ends[-1] == "stop", ends
 calls = [(event["part"]["tool"], event["part"]["state"]) for event in events if event["type"] == "tool_use"]
 if sys.argv[2] == "reader":
     (tool, state), = calls
@@ -39,6 +38,8 @@ if sys.argv[2] == "reader":
     assert state["input"]["filePath"].endswith("notes.txt") and "feed the bird" in state["output"], state
     assert ends == ["tool-calls", "stop"], ends
 else:
+    # The toy may go on until it is cut: how long it does depends on the day and the folder, which its prompt names.
+    assert ends and ends[-1] in ("stop", "length"), ends
     print("opencode, ten tools:", len(ends), "steps, calls:", [tool for tool, _ in calls])
 PY
 }
