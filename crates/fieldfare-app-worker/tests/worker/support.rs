@@ -4,9 +4,8 @@ use fieldfare_app_worker::message::{
     Command, Conversation, ConversationId, EngineSettings, Event, Message, Model, Sampling, Service,
 };
 use fieldfare_app_worker::{Paths, Start, Worker};
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+pub(crate) use fieldfare_testing::demo;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -14,18 +13,6 @@ use tempfile::TempDir;
 
 /// Longest wait for anything; a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The unpacked model; shared by all tests, changed by none.
-pub(crate) fn demo() -> PathBuf {
-    static MODEL: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = MODEL.get_or_init(|| {
-        let temp = tempfile::tempdir().unwrap();
-        let folders = [temp.path().to_path_buf()];
-        let ready = fieldfare_demo::ensure_in(&folders, &mut |_| ControlFlow::Continue(())).unwrap();
-        (temp, ready.path)
-    });
-    path.clone()
-}
 
 pub(crate) fn model(path: &Path) -> Model {
     Model { path: path.to_path_buf(), name: "demo".into(), bytes: 1, is_demo: true }

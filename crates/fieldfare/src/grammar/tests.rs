@@ -567,7 +567,7 @@ fn entries_of_large_objects_follow_the_same_rules() {
         for round in 0..60 {
             // Some of them, more and more often all that must be there, and now and then one too far ahead.
             let mut row: Vec<usize> =
-                (0..count + usize::from(others)).filter(|_| noise.next() % 5 == 0).collect();
+                (0..count + usize::from(others)).filter(|_| noise.next().is_multiple_of(5)).collect();
             if round % 4 != 0 {
                 row.extend(&must);
                 row.sort_unstable();

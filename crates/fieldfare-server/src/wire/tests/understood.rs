@@ -109,7 +109,7 @@ fn what_is_bound_fits_into_the_memory_for_it() {
         tools.rules.iter().map(kind).collect()
     };
     // Strict ones as far as there is room, and then by their keys.
-    let strict: Vec<Value> = ["a", "b"].map(|name| tool(name, true, wide(400, 15))).into();
+    let strict: Vec<Value> = ["a", "b"].map(|name| tool(name, true, wide(450, 15))).into();
     let tools = chat(&json!({ "tools": strict })).unwrap().tools;
     assert_eq!((kinds(&tools), tools.loosened), (vec!["fits", "keys"], 1));
     // Only the one that is called counts, wherever it stands.
@@ -122,7 +122,7 @@ fn what_is_bound_fits_into_the_memory_for_it() {
     let tools = chat(&json!({ "tools": long })).unwrap().tools;
     assert_eq!((kinds(&tools), tools.loosened), (vec!["keys", "open", "open"], 0));
     // An answer is bound as it was asked for, or refused.
-    assert!(chat(&schema_format(wide(400, 15), true)).is_ok());
+    assert!(chat(&schema_format(wide(450, 15), true)).is_ok());
     let body = schema_format(wide(500, 120), true);
     check(chat(&body).map(drop), SCHEMA, "response_format.json_schema.schema", &body);
 }
