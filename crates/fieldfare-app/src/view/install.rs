@@ -115,7 +115,7 @@ fn download(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
         if let Some(job) = &state.models.install {
             progress(ui, job, "Downloading");
         }
-        ui.horizontal(|ui| install_buttons(ui, state, running, out));
+        install_buttons(ui, state, running, out);
         note(
             ui,
             "Fetched from the model hub in parts and checked; closing the window or losing the network loses nothing.",
@@ -163,15 +163,23 @@ fn install_buttons(ui: &mut Ui, state: &State, running: bool, out: &mut Vec<Acti
     };
     let why = obstacle.or_else(|| state.busy_job().map(|_| "Something else is being written or checked."));
     let done = matches!(state.models.install, Some(JobState::Done(_)));
-    if !done && button_or_why(ui, primary(ui, if kept { "Resume" } else { "Download" }), why) {
-        out.push(Action::Install);
-    }
     let unknown = state.models.offer.as_ref().is_some_and(|offer| offer.obstacle.is_some());
-    if unknown && ui.button("Ask again").clicked() {
-        out.push(Action::InstallFolder(PathBuf::from(state.models.folder.trim())));
-    }
-    if kept && !done && ui.button("Throw away").on_hover_text("Deletes what was fetched so far").clicked() {
-        out.push(Action::Discard);
+    ui.horizontal_wrapped(|ui| {
+        let name = if kept { "Resume" } else { "Download" };
+        if !done && ui.add_enabled(why.is_none(), primary(ui, name)).clicked() {
+            out.push(Action::Install);
+        }
+        if unknown && ui.button("Ask again").clicked() {
+            out.push(Action::InstallFolder(PathBuf::from(state.models.folder.trim())));
+        }
+        if kept && !done && ui.button("Throw away").on_hover_text("Deletes what was fetched so far").clicked()
+        {
+            out.push(Action::Discard);
+        }
+    });
+    // On lines of its own: it may be long.
+    if let Some(reason) = why.filter(|_| !done) {
+        note(ui, reason);
     }
 }
 

@@ -84,7 +84,7 @@ fn the_download_begins_pauses_goes_on_and_ends() {
 #[test]
 fn too_little_space_is_said_beside_the_button() {
     let mut rig = Rig::new(None, |fake| fake.models.clear());
-    let obstacle = "12 GB more are needed there; choose another folder.".to_owned();
+    let obstacle = "12 GB more are needed there; choose another folder. ".repeat(6).trim().to_owned();
     rig.fake.say(Event::Offer(Offer {
         free_bytes: 2_000_000_000,
         obstacle: Some(obstacle.clone()),
@@ -92,6 +92,11 @@ fn too_little_space_is_said_beside_the_button() {
     }));
     rig.run();
     rig.must_see(&obstacle);
+    let screen = rig.harness.ctx.content_rect();
+    for name in ["Download", "Ask again", "Choose a folder…"] {
+        let rect = rig.button(name).rect();
+        assert!(screen.contains_rect(rect), "{name} at {rect:?}");
+    }
     rig.press("Download");
     assert!(!asked(&rig, |command| matches!(command, Command::Install { .. })));
     rig.press("Choose…");
