@@ -1,10 +1,11 @@
 //! What the surroundings say of the model hub: a mirror, a token, and whether the network may be used at all. The names
 //! are those of the hub's own tools, so that whoever has set these up has set up every program here.
 
+use std::fmt;
 use std::path::PathBuf;
 
-/// What was found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What was found. Written out for people, the token is not.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// `HF_ENDPOINT`: a mirror in place of the hub.
     pub endpoint: Option<String>,
@@ -13,6 +14,17 @@ pub struct Surroundings {
     pub token: Option<String>,
     /// `HF_HUB_OFFLINE` forbids the network.
     pub offline: bool,
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let token = self.token.as_ref().map(|_| "...");
+        f.debug_struct("Surroundings")
+            .field("endpoint", &self.endpoint)
+            .field("token", &token)
+            .field("offline", &self.offline)
+            .finish()
+    }
 }
 
 impl Surroundings {
@@ -96,6 +108,8 @@ mod tests {
             token(&[("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"), ("HF_TOKEN", "hf_said")]).as_deref(),
             Some("hf_said")
         );
+        let said = of(&[("HF_TOKEN", "hf_said")], None);
+        assert!(!format!("{said:?}").contains("hf_said"));
         // No token is that long; it is not read into memory.
         std::fs::write(usual.join("token"), "x".repeat(5000)).unwrap();
         assert_eq!(token(&[]), None);
