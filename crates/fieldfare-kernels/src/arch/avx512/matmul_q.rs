@@ -116,7 +116,7 @@ unsafe fn byte_blocks<const P: usize>(
                 unsafe { turned.fill(&source, groups, &mut side) };
             }
             // What is filled in next is asked for while the first of many rows are computed.
-            let next = ((block + 1) * LANES < rows.end).then(|| Source::<LANES>::new(w, block + 1));
+            let next = (turn && (block + 1) * LANES < rows.end).then(|| Source::<LANES>::new(w, block + 1));
             let mut m = start;
             while m < end {
                 let place = Place { out, m, first: block * LANES, rows: &rows, new: m == start };
