@@ -140,17 +140,19 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         engine.runner_mut().set_reroute(Some(Box::new(Bands { texts, band })));
     }
     let prompts = prompts(options, band, u32::try_from(engine.vocab_size())?)?;
-    println!("round, way: tokens a second | hits, GB read, slots a layer, KV MB, resident MB");
+    println!(
+        "round, way: tokens a second, seconds with prompts | hits, GB read, slots a layer, KV MB, resident MB"
+    );
     let mut rates: [Vec<f64>; 3] = Default::default();
     let (mut wanted, mut same) = (None, true);
     for round in 0..options.rounds {
         for (way, rates) in Way::ALL.into_iter().zip(&mut rates) {
-            let before = engine.stats();
+            let (before, start) = (engine.stats(), Instant::now());
             let (answers, rate, lines) = answer(&mut engine, way, &prompts, options)?;
-            let after = engine.stats();
+            let (after, whole) = (engine.stats(), start.elapsed().as_secs_f64());
             let (hits, misses) = (after.hits - before.hits, after.misses - before.misses);
             println!(
-                "{round}, {}: {rate:.2} | {:.1} %, {:.2}, {:.1}, {}, {}",
+                "{round}, {}: {rate:.2}, {whole:.1} | {:.1} %, {:.2}, {:.1}, {}, {}",
                 way.name(),
                 100.0 * hits as f64 / (hits + misses).max(1) as f64,
                 (after.bytes_read - before.bytes_read) as f64 / 1e9,

@@ -657,6 +657,10 @@ impl Listener for Desk<'_> {
         self.live(number).is_none_or(|live| live.is_ready(patience))
     }
 
+    fn waiting(&self) -> usize {
+        self.inner.lock().waiting.len()
+    }
+
     fn event(&mut self, number: u64, event: Event<'_>) -> ControlFlow<()> {
         let metrics = &self.inner.metrics;
         let Some(live) = self.live.iter_mut().find(|live| live.number == number) else {

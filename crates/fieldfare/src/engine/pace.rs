@@ -2,8 +2,9 @@
 //! of many reads the weights once for all of them. Where different texts compete for a few slots, they push each other's
 //! experts out, and one after the other may be more.
 //!
-//! Tokens a second of steps with as many as may be, and of steps with one, a dozen each, say which it is; it is asked again
-//! later, the later the more often the answer was the same.
+//! Tokens a second of a dozen steps with one text, and of as many with as many as may be, say which it is; it is asked again
+//! later, the later the more often the answer was the same. A trial begins with one alone, which costs nothing where that is
+//! the better way, and the steps of many end early where they are clearly slower: short answers would feel a long trial.
 
 use serde::Serialize;
 
@@ -11,6 +12,8 @@ use serde::Serialize;
 const STEPS: u32 = 16;
 /// Of these, the first, which are not counted: the slots still hold what the other kind wanted.
 const FIRST: u32 = 4;
+/// Counted steps of many after which they may have lost, and the share of one's rate below which they have.
+const LOST: (u32, f64) = (2, 0.9);
 /// Steps for which an outcome counts at first, and at most.
 const SETTLED: (u32, u32) = (256, 4096);
 
@@ -49,6 +52,11 @@ impl Arm {
         self.steps >= STEPS
     }
 
+    /// Whether it is clear already that the other way makes more.
+    fn has_lost(&self, other: f64) -> bool {
+        self.steps >= FIRST + LOST.0 && self.rate() < LOST.1 * other
+    }
+
     fn rate(&self) -> f64 {
         f64::from(self.tokens) / self.seconds.max(1e-9)
     }
@@ -56,7 +64,7 @@ impl Arm {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    Trial { together: Arm, alone: Arm },
+    Trial { alone: Arm, together: Arm },
     Settled { together: bool, left: u32 },
 }
 
@@ -86,14 +94,14 @@ impl Pace {
     }
 
     fn trial() -> Phase {
-        Phase::Trial { together: Arm::default(), alone: Arm::default() }
+        Phase::Trial { alone: Arm::default(), together: Arm::default() }
     }
 
     /// Texts that the next step may have.
     pub(super) fn limit(&self) -> usize {
         let together = match self.phase {
             _ if self.fixed => true,
-            Phase::Trial { together, .. } => !together.is_over(),
+            Phase::Trial { alone, .. } => alone.is_over(),
             Phase::Settled { together, .. } => together,
         };
         if together { self.sharing.most } else { 1 }
@@ -103,19 +111,21 @@ impl Pace {
         Sharing { now: self.limit(), ..self.sharing }
     }
 
-    /// A step of `texts` is over that took so long, when `ready` could have shared it. A line for the log where a trial
-    /// has come to its end.
-    pub(super) fn note(&mut self, texts: usize, ready: usize, seconds: f64) -> Option<String> {
-        // One alone measures nothing but itself.
-        if self.fixed || ready < 2 {
+    /// A step of `texts` is over that took so long, when `wanting` would have shared it, those among them whose prompts
+    /// are not read yet. A line for the log where a trial has come to its end.
+    pub(super) fn note(&mut self, texts: usize, wanting: usize, seconds: f64) -> Option<String> {
+        // Where nobody else waits there is nothing to choose.
+        if self.fixed || wanting < 2 {
             return None;
         }
         match &mut self.phase {
-            Phase::Trial { together, .. } if !together.is_over() => together.note(texts, seconds),
+            Phase::Trial { alone, .. } if !alone.is_over() => alone.note(texts, seconds),
+            // The others' prompts are being read.
+            Phase::Trial { .. } if texts < 2 => {}
             Phase::Trial { together, alone } => {
-                alone.note(texts, seconds);
-                if alone.is_over() {
-                    let rates = (together.rate(), alone.rate());
+                together.note(texts, seconds);
+                let rates = (together.rate(), alone.rate());
+                if together.is_over() || together.has_lost(rates.1) {
                     return Some(self.settle(rates));
                 }
             }
@@ -161,22 +171,31 @@ mod tests {
 
     #[test]
     fn what_is_more_goes_on_and_is_asked_again_later() {
+        const SHORT: u32 = STEPS + FIRST + LOST.0;
         let mut pace = Pace::new(4, false);
-        assert_eq!(pace.limit(), 4);
+        assert_eq!(pace.limit(), 1);
         let (steps, line) = settle(&mut pace, 2.0, 1.0);
         assert_eq!(steps, 2 * STEPS);
         assert_eq!(line, "texts side by side make 2.0 tokens a second, one alone 1.0: they share steps");
         assert_eq!(pace.sharing().now, 4);
         // Now they compete.
         let (steps, line) = settle(&mut pace, 5.0, 1.0);
-        assert_eq!(steps, SETTLED.0 + 2 * STEPS);
+        assert_eq!(steps, SETTLED.0 + SHORT);
         assert!(line.ends_with("0.8 tokens a second, one alone 1.0: one after the other"), "{line}");
         let Sharing { now, most, together, alone, trials } = pace.sharing();
         assert_eq!((now, most, together, alone, trials), (1, 4, Some(0.8), Some(1.0), 2));
-        assert_eq!(settle(&mut pace, 5.0, 1.0).0, SETTLED.0 + 2 * STEPS);
-        assert_eq!(settle(&mut pace, 5.0, 1.0).0, 2 * SETTLED.0 + 2 * STEPS);
+        assert_eq!(settle(&mut pace, 5.0, 1.0).0, SETTLED.0 + SHORT);
+        assert_eq!(settle(&mut pace, 5.0, 1.0).0, 2 * SETTLED.0 + SHORT);
         assert_eq!(settle(&mut pace, 2.0, 1.0).0, 4 * SETTLED.0 + 2 * STEPS);
         assert_eq!(settle(&mut pace, 2.0, 1.0).0, SETTLED.0 + 2 * STEPS);
+    }
+
+    #[test]
+    fn a_close_race_is_run_to_its_end() {
+        let mut pace = Pace::new(4, false);
+        let (steps, line) = settle(&mut pace, 4.2, 1.0);
+        assert_eq!(steps, 2 * STEPS);
+        assert!(line.ends_with("one after the other"), "{line}");
     }
 
     #[test]
@@ -185,16 +204,32 @@ mod tests {
         for _ in 0..3 * STEPS {
             assert_eq!(pace.note(1, 1, 9.0), None);
         }
-        assert_eq!(pace.limit(), 2);
-        for step in 0..STEPS {
-            pace.note(2, 2, if step < FIRST { 100.0 } else { 1.0 });
-        }
         assert_eq!(pace.limit(), 1);
         for step in 0..STEPS {
-            let line = pace.note(1, 2, if step < FIRST { 100.0 } else { 0.9 });
+            pace.note(1, 2, if step < FIRST { 100.0 } else { 0.9 });
+        }
+        assert_eq!(pace.limit(), 2);
+        // The second one's prompt is being read.
+        for _ in 0..3 * STEPS {
+            assert_eq!(pace.note(1, 2, 9.0), None);
+        }
+        for step in 0..STEPS {
+            let line = pace.note(2, 2, if step < FIRST { 100.0 } else { 1.0 });
             assert_eq!(line.is_some(), step + 1 == STEPS);
         }
         assert_eq!(pace.limit(), 2, "2 a second and 1.1");
+    }
+
+    /// One at a time is left again although only one text has begun, as long as others wait.
+    #[test]
+    fn those_that_wait_bring_the_next_trial() {
+        let mut pace = Pace::new(4, false);
+        settle(&mut pace, 5.0, 1.0);
+        for _ in 0..SETTLED.0 {
+            assert_eq!(pace.limit(), 1);
+            pace.note(1, 3, 1.0);
+        }
+        assert!(matches!(pace.phase, Phase::Trial { .. }));
     }
 
     #[test]

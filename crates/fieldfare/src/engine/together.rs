@@ -42,6 +42,10 @@ pub trait Listener {
     fn event(&mut self, number: u64, event: Event<'_>) -> ControlFlow<()>;
     /// The end, as [`Session::generate`] has it.
     fn ended(&mut self, number: u64, result: Result<Generation>);
+    /// Texts that wait outside until there are places for them.
+    fn waiting(&self) -> usize {
+        0
+    }
 }
 
 /// A text that is being answered.
@@ -305,8 +309,9 @@ impl<'e, F: Forward> Together<'e, F> {
 
     /// One step of all that can take one.
     fn step(&mut self, listener: &mut dyn Listener) -> bool {
-        let (ready, start) = (self.going(), Instant::now());
-        let chosen: Vec<usize> = ready.iter().copied().take(self.pace.limit()).collect();
+        let wanting = self.texts.iter().filter(|text| !text.paused).count();
+        let start = Instant::now();
+        let chosen: Vec<usize> = self.going().into_iter().take(self.pace.limit()).collect();
         let chosen = self.make_space(chosen);
         let ended = match chosen[..] {
             [] => return false,
@@ -318,7 +323,8 @@ impl<'e, F: Forward> Together<'e, F> {
         for (at, result) in ended.into_iter().rev() {
             self.end(at, result, listener);
         }
-        self.lines.extend(self.pace.note(chosen.len(), ready.len(), seconds));
+        let wanting = wanting + listener.waiting();
+        self.lines.extend(self.pace.note(chosen.len(), wanting, seconds));
         true
     }
 

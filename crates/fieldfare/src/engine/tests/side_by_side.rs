@@ -13,6 +13,7 @@ struct Desk {
     tokens: BTreeMap<u64, usize>,
     ended: BTreeMap<u64, Result<Generation>>,
     paused: BTreeSet<u64>,
+    waiting: usize,
     /// Answers that are broken off at their n-th token.
     broken: BTreeMap<u64, usize>,
 }
@@ -40,6 +41,10 @@ impl Listener for Desk {
             _ => {}
         }
         ControlFlow::Continue(())
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting
     }
 
     fn ended(&mut self, number: u64, result: Result<Generation>) {
@@ -356,6 +361,29 @@ fn whoever_pauses_leaves_his_place_to_others_within_bounds() {
     desk.paused.clear();
     while together.turn(&mut desk) {}
     assert!(together.is_empty() && desk.ended.values().all(Result::is_ok));
+}
+
+/// Places for more are tried out where others wait for them, inside or outside, and only there.
+#[test]
+fn whoever_waits_is_tried_beside_the_others() {
+    let places = |waiting: usize, inside: u64| {
+        let mut bench = Bench::new(model(&wide()));
+        let mut desk = Desk { waiting, ..Desk::default() };
+        let mut together = Together::new(bench.session(), 4, false);
+        for number in 0..inside {
+            let wish = plain(0, number, 4, 60);
+            let (prompt, options, cancel) = (wish.prompt(), wish.options(), Cancel::new());
+            together.add(Ask { number, prompt, options, cancel }, &mut desk);
+        }
+        assert_eq!(together.places(), 0, "a trial begins with one alone");
+        for _ in 0..20 {
+            together.turn(&mut desk);
+        }
+        (together.sharing().now, together.places())
+    };
+    assert_eq!(places(0, 1), (1, 0));
+    assert_eq!(places(1, 1), (4, 3));
+    assert_eq!(places(0, 2).0, 4);
 }
 
 #[test]
