@@ -29,12 +29,14 @@ pub enum Isa {
     AvxVnni,
     /// x86-64 with AVX-512 F, BW, DQ and VL (and what [`Isa::Avx2`] needs); VNNI is used where it is.
     Avx512,
+    /// x86-64 with AMX (tiles and their byte products) beside AVX-512 with VNNI.
+    Amx,
     /// AArch64 Advanced SIMD; `sdot` is used where it is.
     Neon,
 }
 
 impl Isa {
-    const ALL: [Isa; 5] = [Isa::Scalar, Isa::Neon, Isa::Avx2, Isa::AvxVnni, Isa::Avx512];
+    const ALL: [Isa; 6] = [Isa::Scalar, Isa::Neon, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Amx];
 }
 
 impl fmt::Display for Isa {
@@ -44,6 +46,7 @@ impl fmt::Display for Isa {
             Isa::Avx2 => "avx2",
             Isa::AvxVnni => "avxvnni",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
             Isa::Neon => "neon",
         })
     }
@@ -53,7 +56,7 @@ impl fmt::Display for Isa {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IsaError {
     /// Not one of the names.
-    #[error("{0:?} is not an instruction set: scalar, avx2, avxvnni, avx512 or neon")]
+    #[error("{0:?} is not an instruction set: scalar, avx2, avxvnni, avx512, amx or neon")]
     Unknown(String),
     /// A name, but not on this machine.
     #[error("this CPU cannot run {0} kernels")]
@@ -123,6 +126,11 @@ impl Kernels {
                 static VNNI: Kernels = Kernels { isa: Isa::Avx512, table: arch::avx512::TABLE_VNNI };
                 let best = if arch::avx512::has_vnni() { &VNNI } else { &PLAIN };
                 arch::avx512::is_here().then_some(best)
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => {
+                static AMX: Kernels = Kernels { isa: Isa::Amx, table: arch::amx::TABLE };
+                arch::amx::is_here().then_some(&AMX)
             }
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => {

@@ -265,7 +265,7 @@ fn next<const N: usize>(word: &mut __m512i) -> __m512 {
 /// They are there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) unsafe fn bf16(p: *const u16) -> __m512 {
+pub(in crate::arch) unsafe fn bf16(p: *const u16) -> __m512 {
     // SAFETY: by the caller.
     let bits = unsafe { _mm256_loadu_si256(p.cast()) };
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)))
@@ -287,7 +287,7 @@ fn from_array(from: &[f32; LANES]) -> __m512 {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) fn to_array(v: __m512) -> [f32; LANES] {
+pub(in crate::arch) fn to_array(v: __m512) -> [f32; LANES] {
     let mut to = [0.0; LANES];
     // SAFETY: 16 floats.
     unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) };

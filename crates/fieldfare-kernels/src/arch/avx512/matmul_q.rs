@@ -29,7 +29,7 @@ const NEAR: usize = 512 << 10;
 
 /// See `Table`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Acts, m_rows: usize, out: Out) {
+pub(in crate::arch) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Acts, m_rows: usize, out: Out) {
     // SAFETY: the caller's promise is passed on; words, layout and planes are those of the operands.
     unsafe {
         match (w.bits(), w.data(), acts.planes()) {
@@ -302,31 +302,47 @@ impl Turned {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     unsafe fn fill(&mut self, source: &Source<LANES>, groups: usize, side: &mut Side<LANES>) {
         let Source::Rows { weights, .. } = source else { unreachable!("8-bit weights are in source order") };
-        /// Of a word the even columns first.
-        const EVEN_FIRST: [u8; 16] = [0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15];
-        // SAFETY: 16 bytes.
-        let split = unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(EVEN_FIRST.as_ptr().cast())) };
         for (g, to) in self.0[..groups].iter_mut().enumerate() {
             source.ask(g, GROUP);
             let to = to.as_mut_ptr();
-            for h in 0..GROUP / 16 {
-                let mut words = [_mm512_setzero_si512(); 4];
-                // SAFETY: a group has 16 words in each row; `to` has as many.
-                unsafe {
-                    transpose(weights, g * GROUP + h * 16, &mut words);
-                    let [a, b, c, d] = words.map(|word| _mm512_shuffle_epi8(word, split));
-                    let even = |a, b| _mm512_mask_blend_epi16(0xAAAA_AAAA, a, _mm512_slli_epi32::<16>(b));
-                    let odd = |a, b| _mm512_mask_blend_epi16(0xAAAA_AAAA, _mm512_srli_epi32::<16>(a), b);
-                    for (k, word) in [even(a, b), odd(a, b), even(c, d), odd(c, d)].into_iter().enumerate() {
-                        _mm512_store_si512((&raw mut (*to).words[h * 4 + k]).cast(), word);
-                    }
-                }
-            }
+            // SAFETY: a group has 64 bytes in each row; `to` has as many words.
+            unsafe { turn_bytes(weights, g, &mut (*to).words) };
             // SAFETY: g is below groups, and rises; 16 values each.
             unsafe {
                 let (scales, biases) = source.side(g, groups, side);
                 (*to).scales = scales.cast::<[u16; LANES]>().read();
                 (*to).biases = biases.cast::<[u16; LANES]>().read();
+            }
+        }
+    }
+}
+
+/// Group `g` of 16 rows of 8-bit weights in source order as tiles would have it: a row in each lane, the columns of a word
+/// as those of a word of a line.
+///
+/// # Safety
+/// The group is there in each row.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(in crate::arch) unsafe fn turn_bytes(
+    rows: &[*const u8; LANES],
+    g: usize,
+    to: &mut [[u32; LANES]; GROUP / 4],
+) {
+    /// Of a word the even columns first.
+    const EVEN_FIRST: [u8; 16] = [0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15];
+    // SAFETY: 16 bytes.
+    let split = unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(EVEN_FIRST.as_ptr().cast())) };
+    for h in 0..GROUP / 16 {
+        let mut words = [_mm512_setzero_si512(); 4];
+        // SAFETY: a group has 16 words in each row; `to` has as many.
+        unsafe {
+            transpose(rows, g * GROUP + h * 16, &mut words);
+            let [a, b, c, d] = words.map(|word| _mm512_shuffle_epi8(word, split));
+            let even = |a, b| _mm512_mask_blend_epi16(0xAAAA_AAAA, a, _mm512_slli_epi32::<16>(b));
+            let odd = |a, b| _mm512_mask_blend_epi16(0xAAAA_AAAA, _mm512_srli_epi32::<16>(a), b);
+            for (k, word) in [even(a, b), odd(a, b), even(c, d), odd(c, d)].into_iter().enumerate() {
+                _mm512_storeu_si512(to[h * 4 + k].as_mut_ptr().cast(), word);
             }
         }
     }
@@ -445,7 +461,7 @@ unsafe fn step<const P: usize, const M: usize>(
 /// They are there; `TILED` as `some`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn four<const TILED: bool>(source: &Source<LANES>, g: usize, h: usize) -> [__m512i; 4] {
+pub(in crate::arch) unsafe fn four<const TILED: bool>(source: &Source<LANES>, g: usize, h: usize) -> [__m512i; 4] {
     // SAFETY: by the caller.
     unsafe {
         match source {

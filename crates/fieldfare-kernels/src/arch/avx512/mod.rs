@@ -2,8 +2,8 @@
 
 mod attend;
 mod attend_many;
-mod matmul;
-mod matmul_q;
+pub(super) mod matmul;
+pub(super) mod matmul_q;
 mod plain;
 
 use super::Table;

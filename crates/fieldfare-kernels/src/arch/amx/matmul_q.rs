@@ -1,0 +1,232 @@
+#![allow(unsafe_code)] // vector loads and stores
+
+//! `y = W x` with integer activations and tile registers: 16 matrix rows by 16 rows of activations by a group's 64 columns
+//! are one `tdpbsud` for each plane, 16 384 multiply-adds. A tile of weights turned to bytes is what such a register wants
+//! (`tile.rs` has a word of each of 16 rows next to each other), and a line of activations is a row of one.
+//!
+//! Every group has its own scale, so sums leave the registers after each: two blocks of matrix rows share a load of
+//! activations, and the f32 sums of a chunk of rows stay in the first-level cache. The sums of one step are added up
+//! while the next one's are made.
+
+use super::tiles::{ROWS, Sums, Tiles, Weights};
+use crate::acts::{Acts, Line, Planes, Side as ActSide};
+use crate::arch::Out;
+use crate::arch::avx512::matmul::{bf16, to_array};
+use crate::arch::avx512::matmul_q::{four, matmul_q as few, turn_bytes};
+use crate::arch::x86::{Place, Side, Source};
+use crate::quant::{GROUP, QuantData, QuantMatrix};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Rows of activations below which vectors are quicker.
+const MANY: usize = 6;
+/// Rows of activations that pass together over all matrix rows, at most.
+const CHUNK: usize = 128;
+/// Bytes of activations that do: half of such a CPU's second-level cache.
+const NEAR: usize = 1 << 20;
+
+/// See `Table`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Acts, m_rows: usize, out: Out) {
+    // SAFETY: the caller's promise is passed on; words, layout and planes are those of the operands.
+    unsafe {
+        match (w.bits(), w.data(), acts.planes()) {
+            _ if m_rows < MANY => few(w, rows, acts, m_rows, out),
+            (4, QuantData::Tiles { .. }, Planes::One) => chunks::<true, true, 1>(w, rows, acts, m_rows, out),
+            (4, QuantData::Tiles { .. }, Planes::Two) => chunks::<true, true, 2>(w, rows, acts, m_rows, out),
+            (4, QuantData::Rows { .. }, Planes::One) => chunks::<true, false, 1>(w, rows, acts, m_rows, out),
+            (4, QuantData::Rows { .. }, Planes::Two) => chunks::<true, false, 2>(w, rows, acts, m_rows, out),
+            (_, _, Planes::One) => chunks::<false, false, 1>(w, rows, acts, m_rows, out),
+            (_, _, Planes::Two) => chunks::<false, false, 2>(w, rows, acts, m_rows, out),
+        }
+    }
+}
+
+/// What a pass over one or two blocks keeps: f32 sums of [`CHUNK`] rows of activations, and a step's integer ones, twice.
+struct Scratch<const P: usize, const B: usize> {
+    sums: [[__m512; B]; CHUNK + ROWS],
+    dots: [[[Sums; P]; B]; 2],
+    weights: [Weights; B],
+    sides: [Side<ROWS>; B],
+}
+
+impl<const P: usize, const B: usize> Scratch<P, B> {
+    #[target_feature(enable = "avx512f")]
+    fn new() -> Self {
+        Self {
+            sums: [[_mm512_setzero_ps(); B]; CHUNK + ROWS],
+            dots: [[[Sums([[0; ROWS]; ROWS]); P]; B]; 2],
+            weights: [Weights([[0; ROWS]; ROWS]); B],
+            sides: std::array::from_fn(|_| Side::new()),
+        }
+    }
+}
+
+/// All 16-row blocks that `rows` touches, two at a time, for a chunk of rows of activations after the other.
+///
+/// # Safety
+/// As `matmul_q`; `NIBBLES` and `TILED` are the matrix's, `P` the planes.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn chunks<const NIBBLES: bool, const TILED: bool, const P: usize>(
+    w: &QuantMatrix<'_>,
+    rows: Range<usize>,
+    acts: &Acts,
+    m_rows: usize,
+    out: Out,
+) {
+    let fit = NEAR / (w.groups() * P * size_of::<Line>()) / ROWS * ROWS;
+    let (mut two, mut one) = (Scratch::<P, 2>::new(), Scratch::<P, 1>::new());
+    let blocks = rows.start / ROWS..rows.end.div_ceil(ROWS);
+    for start in (0..m_rows).step_by(fit.clamp(ROWS, CHUNK)) {
+        let chunk = Chunk::new(acts, start..m_rows.min(start + fit.clamp(ROWS, CHUNK)));
+        // SAFETY: the table is this CPU's; a chunk has 1 to 16 rows at a time; the last one's are dropped.
+        let tiles = unsafe { Tiles::new(chunk.rows) };
+        let mut block = blocks.start;
+        while block < blocks.end {
+            // SAFETY: the blocks are there; the rest by the caller.
+            block += unsafe {
+                let pass = (w, block, &rows, out);
+                if block + 1 < blocks.end {
+                    chunk.pass::<NIBBLES, TILED, P, 2>(&tiles, pass, &mut two)
+                } else {
+                    chunk.pass::<NIBBLES, TILED, P, 1>(&tiles, pass, &mut one)
+                }
+            };
+        }
+    }
+}
+
+/// Rows of activations that pass over the matrix together: `steps` times `rows`, the last step's some of the one before
+/// again where they do not come out even.
+struct Chunk<'a> {
+    acts: &'a Acts,
+    all: Range<usize>,
+    steps: usize,
+    rows: usize,
+}
+
+impl<'a> Chunk<'a> {
+    fn new(acts: &'a Acts, all: Range<usize>) -> Self {
+        let steps = all.len().div_ceil(ROWS).max(1);
+        Self { acts, steps, rows: all.len().div_ceil(steps), all }
+    }
+
+    /// First row of step `i`.
+    fn first(&self, i: usize) -> usize {
+        (self.all.start + i * self.rows).min(self.all.end - self.rows)
+    }
+
+    /// All of them times `B` blocks from `block` on; returns B.
+    ///
+    /// # Safety
+    /// The blocks are in the matrix, which is `NIBBLES` and `TILED`, the activations have `P` planes; `out` is valid for `rows` and
+    /// the chunk's results; `tiles` is for as many rows as the chunk has in a step.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    unsafe fn pass<const NIBBLES: bool, const TILED: bool, const P: usize, const B: usize>(
+        &self,
+        tiles: &Tiles,
+        (w, block, rows, out): (&QuantMatrix<'_>, usize, &Range<usize>, Out),
+        s: &mut Scratch<P, B>,
+    ) -> usize {
+        let groups = w.groups();
+        let sources: [Source<ROWS>; B] = std::array::from_fn(|b| Source::new(w, block + b));
+        let stride = groups * P * size_of::<Line>();
+        let lines = self.acts.lines().as_ptr();
+        let sides = self.acts.sides().as_ptr();
+        s.sums[..self.steps * self.rows].fill([_mm512_setzero_ps(); B]);
+        for g in 0..groups {
+            // SAFETY: g is below groups, and rises; each step's rows of activations are there.
+            unsafe {
+                let mut of_rows = [(_mm512_setzero_ps(), _mm512_setzero_ps()); B];
+                for (b, source) in sources.iter().enumerate() {
+                    source.ask(g, if NIBBLES { GROUP / 2 } else { GROUP });
+                    turn::<NIBBLES, TILED>(source, g, &mut s.weights[b]);
+                    let (scales, biases) = source.side(g, groups, &mut s.sides[b]);
+                    of_rows[b] = (bf16(scales), bf16(biases));
+                }
+                tiles.weights(&s.weights);
+                for i in 0..=self.steps {
+                    if i < self.steps {
+                        let acts = lines.add((self.first(i) * groups + g) * P).cast();
+                        tiles.multiply(acts, stride, &mut s.dots[i % 2]);
+                    }
+                    if i > 0 {
+                        let sides = sides.add(self.first(i - 1) * groups + g);
+                        let sums = &mut s.sums[(i - 1) * self.rows..i * self.rows];
+                        add(sums, &s.dots[(i - 1) % 2], &of_rows, sides, groups);
+                    }
+                }
+            }
+        }
+        for i in 0..self.steps {
+            for b in 0..B {
+                let place = Place { out, m: self.first(i), first: (block + b) * ROWS, rows, new: false };
+                for m in 0..self.rows {
+                    // SAFETY: by the caller.
+                    unsafe { place.store(m, &to_array(s.sums[i * self.rows + m][b])) };
+                }
+            }
+        }
+        B
+    }
+}
+
+/// Adds what a group gives to the sums of some rows of activations: `step (scale dot + bias total)`, as everywhere.
+///
+/// # Safety
+/// `sides` has a step and a total for each of `sums`, every `groups`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn add<const P: usize, const B: usize>(
+    sums: &mut [[__m512; B]],
+    dots: &[[Sums; P]; B],
+    of_rows: &[(__m512, __m512); B],
+    sides: *const ActSide,
+    groups: usize,
+) {
+    for (m, sums) in sums.iter_mut().enumerate().take(ROWS) {
+        // SAFETY: by the caller; a row of integers is a vector.
+        unsafe {
+            let ActSide { step, sum: total } = *sides.add(m * groups);
+            let (step, total) = (_mm512_set1_ps(step), _mm512_set1_ps(total));
+            for b in 0..B {
+                let plane = |p: usize| _mm512_load_si512(dots[b][p].0[m].as_ptr().cast());
+                let dot = match P {
+                    2 => _mm512_add_epi32(_mm512_slli_epi32::<8>(plane(0)), plane(P - 1)),
+                    _ => plane(0),
+                };
+                let (scale, bias) = of_rows[b];
+                let t = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot), _mm512_mul_ps(bias, total));
+                sums[b] = _mm512_fmadd_ps(step, t, sums[b]);
+            }
+        }
+    }
+}
+
+/// The weights of group `g` as bytes, columns in the order of a line.
+///
+/// # Safety
+/// They are there; `NIBBLES` and `TILED` are the matrix's.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn turn<const NIBBLES: bool, const TILED: bool>(source: &Source<ROWS>, g: usize, to: &mut Weights) {
+    if !NIBBLES {
+        let Source::Rows { weights, .. } = source else { unreachable!("8-bit weights are in source order") };
+        // SAFETY: a group has 64 bytes in each row.
+        return unsafe { turn_bytes(weights, g, &mut to.0) };
+    }
+    let low = _mm512_set1_epi8(15);
+    for h in 0..2 {
+        // SAFETY: a group has 8 words.
+        let words = unsafe { four::<TILED>(source, g, h) };
+        for (k, word) in words.into_iter().enumerate() {
+            let at = (h * 4 + k) * 2;
+            let (even, odd) = (_mm512_and_si512(word, low), _mm512_and_si512(_mm512_srli_epi32::<4>(word), low));
+            // SAFETY: 16 words of 4 bytes each.
+            unsafe {
+                _mm512_store_si512(to.0[at].as_mut_ptr().cast(), even);
+                _mm512_store_si512(to.0[at + 1].as_mut_ptr().cast(), odd);
+            }
+        }
+    }
+}
