@@ -5,8 +5,8 @@
 //! (`tile.rs` has a word of each of 16 rows next to each other), and a line of activations is a row of one.
 //!
 //! Every group has its own scale, so sums leave the registers after each: two blocks of matrix rows share a load of
-//! activations, and the f32 sums of a chunk of rows stay in the first-level cache. The sums of one step are added up
-//! while the next one's are made.
+//! activations, and the f32 sums of a chunk of rows stay in the first-level cache. It is a pipeline: while the products of
+//! one step are made, those of the step before are written, and those of the step before that are added up.
 
 use super::tiles::{ROWS, Sums, Tiles, Weights};
 use crate::acts::{Acts, Line, Planes, Side as ActSide};
@@ -42,11 +42,12 @@ pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Ac
     }
 }
 
-/// What a pass over one or two blocks keeps: f32 sums of [`CHUNK`] rows of activations, and a step's integer ones, twice.
+/// What a pass over one or two blocks keeps: f32 sums of [`CHUNK`] rows of activations, integer ones of two steps, the bytes of
+/// two groups.
 struct Scratch<const P: usize, const B: usize> {
-    sums: [[__m512; B]; CHUNK + ROWS],
-    dots: [[[Sums; P]; B]; 2],
-    weights: [Weights; B],
+    sums: [[[__m512; B]; ROWS]; CHUNK / ROWS],
+    dots: [[Sums; P]; 2],
+    weights: [[Weights; B]; 2],
     sides: [Side<ROWS>; B],
 }
 
@@ -54,12 +55,22 @@ impl<const P: usize, const B: usize> Scratch<P, B> {
     #[target_feature(enable = "avx512f")]
     fn new() -> Self {
         Self {
-            sums: [[_mm512_setzero_ps(); B]; CHUNK + ROWS],
-            dots: [[[Sums([[0; ROWS]; ROWS]); P]; B]; 2],
-            weights: [Weights([[0; ROWS]; ROWS]); B],
+            sums: [[[_mm512_setzero_ps(); B]; ROWS]; CHUNK / ROWS],
+            dots: [[Sums([[0; ROWS]; ROWS]); P]; 2],
+            weights: [[Weights([[0; ROWS]; ROWS]); B]; 2],
             sides: std::array::from_fn(|_| Side::new()),
         }
     }
+}
+
+/// A step whose integer sums are still to come: which f32 sums they go to, scales and biases of its matrix rows, steps and
+/// totals of its activations.
+#[derive(Clone, Copy)]
+struct Pending {
+    step: usize,
+    block: usize,
+    of_rows: (__m512, __m512),
+    sides: *const ActSide,
 }
 
 /// All 16-row blocks that `rows` touches, two at a time, for a chunk of rows of activations after the other.
@@ -133,29 +144,46 @@ impl<'a> Chunk<'a> {
         let stride = groups * P * size_of::<Line>();
         let lines = self.acts.lines().as_ptr();
         let sides = self.acts.sides().as_ptr();
-        s.sums[..self.steps * self.rows].fill([_mm512_setzero_ps(); B]);
-        for g in 0..groups {
-            // SAFETY: g is below groups, and rises; each step's rows of activations are there.
-            unsafe {
-                let mut of_rows = [(_mm512_setzero_ps(), _mm512_setzero_ps()); B];
+        let zero = _mm512_setzero_ps();
+        s.sums[..self.steps].fill([[zero; B]; ROWS]);
+        let nothing = Pending { step: 0, block: 0, of_rows: (zero, zero), sides };
+        let (mut pending, mut count) = ([nothing; 2], 0);
+        // SAFETY: g is below groups, and rises; each step's rows of activations are there.
+        unsafe {
+            turn_all::<NIBBLES, TILED, B>(&sources, 0, &mut s.weights[0]);
+            for g in 0..groups {
+                if g + 1 < groups {
+                    // By when registers want them they have long been written.
+                    turn_all::<NIBBLES, TILED, B>(&sources, g + 1, &mut s.weights[(g + 1) % 2]);
+                }
+                let mut of_rows = [(zero, zero); B];
                 for (b, source) in sources.iter().enumerate() {
-                    source.ask(g, if NIBBLES { GROUP / 2 } else { GROUP });
-                    turn::<NIBBLES, TILED>(source, g, &mut s.weights[b]);
                     let (scales, biases) = source.side(g, groups, &mut s.sides[b]);
                     of_rows[b] = (bf16(scales), bf16(biases));
                 }
-                tiles.weights(&s.weights);
-                for i in 0..=self.steps {
-                    if i < self.steps {
-                        let acts = lines.add((self.first(i) * groups + g) * P).cast();
-                        tiles.multiply(acts, stride, &mut s.dots[i % 2]);
-                    }
-                    if i > 0 {
-                        let sides = sides.add(self.first(i - 1) * groups + g);
-                        let sums = &mut s.sums[(i - 1) * self.rows..i * self.rows];
-                        add(sums, &s.dots[(i - 1) % 2], &of_rows, sides, groups);
+                tiles.weights(&s.weights[g % 2]);
+                for step in 0..self.steps {
+                    let first = self.first(step);
+                    tiles.acts::<P>(lines.add((first * groups + g) * P).cast(), stride);
+                    for block in 0..B {
+                        let now = count % 2;
+                        tiles.multiply(block, now, &mut s.dots[1 - now]);
+                        if count > 1 {
+                            self.add(&mut s.sums, &s.dots[now], &pending[now], groups);
+                        }
+                        let sides = sides.add(first * groups + g);
+                        pending[now] = Pending { step, block, of_rows: of_rows[block], sides };
+                        count += 1;
                     }
                 }
+            }
+            for _ in 0..2 {
+                let now = count % 2;
+                tiles.multiply(0, now, &mut s.dots[1 - now]);
+                if count > 1 {
+                    self.add(&mut s.sums, &s.dots[now], &pending[now], groups);
+                }
+                count += 1;
             }
         }
         for i in 0..self.steps {
@@ -163,43 +191,61 @@ impl<'a> Chunk<'a> {
                 let place = Place { out, m: self.first(i), first: (block + b) * ROWS, rows, new: false };
                 for m in 0..self.rows {
                     // SAFETY: by the caller.
-                    unsafe { place.store(m, &to_array(s.sums[i * self.rows + m][b])) };
+                    unsafe { place.store(m, &to_array(s.sums[i][m][b])) };
                 }
             }
         }
         B
     }
-}
 
-/// Adds what a group gives to the sums of some rows of activations: `step (scale dot + bias total)`, as everywhere.
-///
-/// # Safety
-/// `sides` has a step and a total for each of `sums`, every `groups`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn add<const P: usize, const B: usize>(
-    sums: &mut [[__m512; B]],
-    dots: &[[Sums; P]; B],
-    of_rows: &[(__m512, __m512); B],
-    sides: *const ActSide,
-    groups: usize,
-) {
-    for (m, sums) in sums.iter_mut().enumerate().take(ROWS) {
-        // SAFETY: by the caller; a row of integers is a vector.
-        unsafe {
-            let ActSide { step, sum: total } = *sides.add(m * groups);
-            let (step, total) = (_mm512_set1_ps(step), _mm512_set1_ps(total));
-            for b in 0..B {
-                let plane = |p: usize| _mm512_load_si512(dots[b][p].0[m].as_ptr().cast());
+    /// Adds what a step gives to the sums of its rows of activations: `step (scale dot + bias total)`, as everywhere.
+    ///
+    /// # Safety
+    /// The step's sides have as many steps and totals as rows, every `groups`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    unsafe fn add<const P: usize, const B: usize>(
+        &self,
+        sums: &mut [[[__m512; B]; ROWS]; CHUNK / ROWS],
+        dots: &[Sums; P],
+        of: &Pending,
+        groups: usize,
+    ) {
+        let (scale, bias) = of.of_rows;
+        let sums = &mut sums[of.step];
+        for m in 0..self.rows.min(ROWS) {
+            // SAFETY: by the caller; a row of integers is a vector.
+            unsafe {
+                let ActSide { step, sum: total } = *of.sides.add(m * groups);
+                let plane = |p: usize| _mm512_load_si512(dots[p].0[m].as_ptr().cast());
                 let dot = match P {
                     2 => _mm512_add_epi32(_mm512_slli_epi32::<8>(plane(0)), plane(P - 1)),
                     _ => plane(0),
                 };
-                let (scale, bias) = of_rows[b];
-                let t = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot), _mm512_mul_ps(bias, total));
-                sums[b] = _mm512_fmadd_ps(step, t, sums[b]);
+                let rest = _mm512_mul_ps(bias, _mm512_set1_ps(total));
+                let t = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot), rest);
+                let sum = &mut sums[m][of.block];
+                *sum = _mm512_fmadd_ps(_mm512_set1_ps(step), t, *sum);
             }
         }
+    }
+}
+
+/// The weights of group `g` of all blocks as bytes.
+///
+/// # Safety
+/// As [`turn`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn turn_all<const NIBBLES: bool, const TILED: bool, const B: usize>(
+    sources: &[Source<ROWS>; B],
+    g: usize,
+    to: &mut [Weights; B],
+) {
+    for (source, to) in sources.iter().zip(to) {
+        source.ask(g, if NIBBLES { GROUP / 2 } else { GROUP });
+        // SAFETY: by the caller.
+        unsafe { turn::<NIBBLES, TILED>(source, g, to) };
     }
 }
 

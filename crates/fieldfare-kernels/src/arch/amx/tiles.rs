@@ -3,7 +3,7 @@
 //! The tile registers: 8 of 16 rows of 64 bytes. Rust has no stable intrinsics for them and never uses them by itself, so
 //! what one `asm!` leaves in them is there for the next, as is their configuration, until [`Tiles`] is dropped.
 //!
-//! Registers 0 to 3 are sums (of planes within blocks), 4 and 5 planes of activations, 6 and 7 blocks of weights.
+//! Registers 0 to 3 are two sets of sums (a plane each), 4 and 5 planes of activations, 6 and 7 blocks of weights.
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
@@ -106,71 +106,60 @@ impl Tiles {
         }
     }
 
-    /// The products of the weights that were taken in with rows of activations, `P` planes of a group at `acts` and every
-    /// `stride` bytes on; sums of plane p and block b are `sums[b][p]`.
+    /// Takes in rows of activations, `P` planes of a group at `acts` and every `stride` bytes on.
     ///
     /// # Safety
     /// As [`Tiles::new`]; as many rows are there as it was made for.
     #[inline(always)]
-    pub(super) unsafe fn multiply<const P: usize, const B: usize>(
-        &self,
-        acts: *const u8,
-        stride: usize,
-        sums: &mut [[Sums; P]; B],
-    ) {
-        let to: *mut u8 = sums.as_mut_ptr().cast();
-        // SAFETY: the activations by the caller; sums have room for 16 rows of 64 bytes each.
+    pub(super) unsafe fn acts<const P: usize>(&self, acts: *const u8, stride: usize) {
+        // SAFETY: by the caller.
         unsafe {
-            match (P, B) {
-                (2, 2) => asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tilezero tmm2",
-                    "tilezero tmm3",
-                    "tileloadd tmm4, [{acts} + {stride}*1]",
-                    "tileloadd tmm5, [{acts} + {stride}*1 + 64]",
-                    "tdpbsud tmm0, tmm4, tmm6",
-                    "tdpbsud tmm1, tmm5, tmm6",
-                    "tdpbsud tmm2, tmm4, tmm7",
-                    "tdpbsud tmm3, tmm5, tmm7",
-                    "tilestored [{to} + {line}*1], tmm0",
-                    "tilestored [{to} + {line}*1 + 1024], tmm1",
-                    "tilestored [{to} + {line}*1 + 2048], tmm2",
-                    "tilestored [{to} + {line}*1 + 3072], tmm3",
-                    acts = in(reg) acts, stride = in(reg) stride, to = in(reg) to, line = in(reg) 64_usize,
-                    options(nostack)
-                ),
-                (2, _) => asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tileloadd tmm4, [{acts} + {stride}*1]",
-                    "tileloadd tmm5, [{acts} + {stride}*1 + 64]",
-                    "tdpbsud tmm0, tmm4, tmm6",
-                    "tdpbsud tmm1, tmm5, tmm6",
-                    "tilestored [{to} + {line}*1], tmm0",
-                    "tilestored [{to} + {line}*1 + 1024], tmm1",
-                    acts = in(reg) acts, stride = in(reg) stride, to = in(reg) to, line = in(reg) 64_usize,
-                    options(nostack)
-                ),
-                (_, 2) => asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm2",
-                    "tileloadd tmm4, [{acts} + {stride}*1]",
-                    "tdpbsud tmm0, tmm4, tmm6",
-                    "tdpbsud tmm2, tmm4, tmm7",
-                    "tilestored [{to} + {line}*1], tmm0",
-                    "tilestored [{to} + {line}*1 + 1024], tmm2",
-                    acts = in(reg) acts, stride = in(reg) stride, to = in(reg) to, line = in(reg) 64_usize,
-                    options(nostack)
-                ),
-                _ => asm!(
-                    "tilezero tmm0",
-                    "tileloadd tmm4, [{acts} + {stride}*1]",
-                    "tdpbsud tmm0, tmm4, tmm6",
-                    "tilestored [{to} + {line}*1], tmm0",
-                    acts = in(reg) acts, stride = in(reg) stride, to = in(reg) to, line = in(reg) 64_usize,
-                    options(nostack)
-                ),
+            asm!("tileloadd tmm4, [{} + {}*1]", in(reg) acts, in(reg) stride, options(nostack, readonly));
+            if P == 2 {
+                asm!("tileloadd tmm5, [{} + {}*1 + 64]", in(reg) acts, in(reg) stride, options(nostack, readonly));
+            }
+        }
+    }
+
+    /// Begins the products of the activations that were taken in with block `b` of the weights in one set of sums, and
+    /// writes the other set, of the call before, to `sums`: a plane each. Registers are ready to be written some 50 cycles
+    /// after a product was begun.
+    ///
+    /// # Safety
+    /// As [`Tiles::new`].
+    #[inline(always)]
+    pub(super) unsafe fn multiply<const P: usize>(&self, b: usize, set: usize, sums: &mut [Sums; P]) {
+        let to: *mut u8 = sums.as_mut_ptr().cast();
+        /// Registers of a set, and of the other one; of the block's weights.
+        macro_rules! step {
+            ($high:literal, $low:literal, $other_high:literal, $other_low:literal, $weights:literal) => {
+                if P == 2 {
+                    asm!(
+                        concat!("tilezero ", $high),
+                        concat!("tilezero ", $low),
+                        concat!("tdpbsud ", $high, ", tmm4, ", $weights),
+                        concat!("tilestored [{to} + {line}*1], ", $other_high),
+                        concat!("tdpbsud ", $low, ", tmm5, ", $weights),
+                        concat!("tilestored [{to} + {line}*1 + 1024], ", $other_low),
+                        to = in(reg) to, line = in(reg) 64_usize, options(nostack)
+                    )
+                } else {
+                    asm!(
+                        concat!("tilezero ", $high),
+                        concat!("tdpbsud ", $high, ", tmm4, ", $weights),
+                        concat!("tilestored [{to} + {line}*1], ", $other_high),
+                        to = in(reg) to, line = in(reg) 64_usize, options(nostack)
+                    )
+                }
+            };
+        }
+        // SAFETY: sums have room for 16 rows of 64 bytes each.
+        unsafe {
+            match (set, b) {
+                (0, 0) => step!("tmm0", "tmm1", "tmm2", "tmm3", "tmm6"),
+                (0, _) => step!("tmm0", "tmm1", "tmm2", "tmm3", "tmm7"),
+                (_, 0) => step!("tmm2", "tmm3", "tmm0", "tmm1", "tmm6"),
+                (_, _) => step!("tmm2", "tmm3", "tmm0", "tmm1", "tmm7"),
             }
         }
     }
