@@ -13,7 +13,7 @@ use crate::acts::{Acts, Line, Planes, Side as ActSide};
 use crate::arch::Out;
 use crate::arch::avx512::matmul::{bf16, to_array};
 use crate::arch::avx512::matmul_q::{four, matmul_q as few, turn_bytes};
-use crate::arch::x86::{Place, Side, Source};
+use crate::arch::x86::{Place, Side, Source, ask_rows};
 use crate::quant::{GROUP, QuantData, QuantMatrix};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -165,6 +165,12 @@ impl<'a> Chunk<'a> {
                 for step in 0..self.steps {
                     let first = self.first(step);
                     tiles.acts::<P>(lines.add((first * groups + g) * P).cast(), stride);
+                    // Lines far apart, which no prefetcher follows.
+                    let (next, next_g) = if step + 1 < self.steps { (step + 1, g) } else { (0, g + 1) };
+                    let next = lines.wrapping_add((self.first(next) * groups + next_g) * P).cast();
+                    for row in 0..self.rows {
+                        ask_rows::<_MM_HINT_T0>(next, row * stride, P * size_of::<Line>());
+                    }
                     for block in 0..B {
                         let now = count % 2;
                         tiles.multiply(block, now, &mut s.dots[1 - now]);
