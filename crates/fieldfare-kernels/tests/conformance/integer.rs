@@ -33,6 +33,8 @@ fn shapes() -> Vec<(usize, usize, usize)> {
     let mut list: Vec<_> = (1..=33).map(|rows| (rows, 64 * (1 + rows % 3), rows % 5)).collect();
     list.extend((0..=17).map(|m| (16 + m % 3 * 8, 128, m)));
     list.extend([(16, 64 * 15, 2), (16, 64 * 16, 1), (17, 64 * 17, 3), (9, 64 * 33, 3), (32, 128, 64)]);
+    // More rows than pass together over a matrix, numbers that do not divide.
+    list.extend([(48, 192, 33), (35, 128, 131), (32, 8192, 70)]);
     list.extend([
         (704, 2816, 1),
         (704, 2816, 3),

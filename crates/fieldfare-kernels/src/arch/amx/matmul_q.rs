@@ -19,7 +19,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Rows of activations below which vectors are quicker.
-const MANY: usize = 6;
+const MANY: usize = 4;
 /// Rows of activations that pass together over all matrix rows, at most.
 const CHUNK: usize = 128;
 /// Bytes of activations that do: half of such a CPU's second-level cache.
@@ -171,14 +171,14 @@ impl<'a> Chunk<'a> {
                     for row in 0..self.rows {
                         ask_rows::<_MM_HINT_T0>(next, row * stride, P * size_of::<Line>());
                     }
-                    for block in 0..B {
+                    for (block, &of_rows) in of_rows.iter().enumerate() {
                         let now = count % 2;
                         tiles.multiply(block, now, &mut s.dots[1 - now]);
                         if count > 1 {
                             self.add(&mut s.sums, &s.dots[now], &pending[now], groups);
                         }
                         let sides = sides.add(first * groups + g);
-                        pending[now] = Pending { step, block, of_rows: of_rows[block], sides };
+                        pending[now] = Pending { step, block, of_rows, sides };
                         count += 1;
                     }
                 }
@@ -218,8 +218,7 @@ impl<'a> Chunk<'a> {
         groups: usize,
     ) {
         let (scale, bias) = of.of_rows;
-        let sums = &mut sums[of.step];
-        for m in 0..self.rows.min(ROWS) {
+        for (m, sums) in sums[of.step].iter_mut().enumerate().take(self.rows) {
             // SAFETY: by the caller; a row of integers is a vector.
             unsafe {
                 let ActSide { step, sum: total } = *of.sides.add(m * groups);
@@ -230,7 +229,7 @@ impl<'a> Chunk<'a> {
                 };
                 let rest = _mm512_mul_ps(bias, _mm512_set1_ps(total));
                 let t = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot), rest);
-                let sum = &mut sums[m][of.block];
+                let sum = &mut sums[of.block];
                 *sum = _mm512_fmadd_ps(_mm512_set1_ps(step), t, *sum);
             }
         }
@@ -273,7 +272,8 @@ unsafe fn turn<const NIBBLES: bool, const TILED: bool>(source: &Source<ROWS>, g:
         let words = unsafe { four::<TILED>(source, g, h) };
         for (k, word) in words.into_iter().enumerate() {
             let at = (h * 4 + k) * 2;
-            let (even, odd) = (_mm512_and_si512(word, low), _mm512_and_si512(_mm512_srli_epi32::<4>(word), low));
+            let (even, odd) =
+                (_mm512_and_si512(word, low), _mm512_and_si512(_mm512_srli_epi32::<4>(word), low));
             // SAFETY: 16 words of 4 bytes each.
             unsafe {
                 _mm512_store_si512(to.0[at].as_mut_ptr().cast(), even);

@@ -80,7 +80,8 @@ impl Tiles {
     /// # Safety
     /// [`are_here`], and `rows` is 1 to 16. There is one at a time on a thread.
     pub(super) unsafe fn new(rows: usize) -> Tiles {
-        let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        let mut config =
+            Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         config.row_bytes[..8].fill(64);
         config.rows[..6].fill(rows as u8);
         config.rows[6..8].fill(ROWS as u8);

@@ -29,7 +29,13 @@ const NEAR: usize = 512 << 10;
 
 /// See `Table`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(in crate::arch) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Acts, m_rows: usize, out: Out) {
+pub(in crate::arch) unsafe fn matmul_q(
+    w: &QuantMatrix<'_>,
+    rows: Range<usize>,
+    acts: &Acts,
+    m_rows: usize,
+    out: Out,
+) {
     // SAFETY: the caller's promise is passed on; words, layout and planes are those of the operands.
     unsafe {
         match (w.bits(), w.data(), acts.planes()) {
@@ -461,7 +467,11 @@ unsafe fn step<const P: usize, const M: usize>(
 /// They are there; `TILED` as `some`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(in crate::arch) unsafe fn four<const TILED: bool>(source: &Source<LANES>, g: usize, h: usize) -> [__m512i; 4] {
+pub(in crate::arch) unsafe fn four<const TILED: bool>(
+    source: &Source<LANES>,
+    g: usize,
+    h: usize,
+) -> [__m512i; 4] {
     // SAFETY: by the caller.
     unsafe {
         match source {
