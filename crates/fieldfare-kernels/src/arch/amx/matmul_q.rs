@@ -16,6 +16,7 @@ use crate::arch::avx512::matmul_q::{four, matmul_q as few, turn_bytes};
 use crate::arch::x86::{Place, Side, Source, ask_rows};
 use crate::quant::{GROUP, QuantData, QuantMatrix};
 use std::arch::x86_64::*;
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// Rows of activations below which vectors are quicker.
@@ -43,24 +44,29 @@ pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Ac
 }
 
 /// What a pass over one or two blocks keeps: f32 sums of [`CHUNK`] rows of activations, integer ones of two steps, the bytes of
-/// two groups.
-struct Scratch<const P: usize, const B: usize> {
-    sums: [[[__m512; B]; ROWS]; CHUNK / ROWS],
-    dots: [[Sums; P]; 2],
-    weights: [[Weights; B]; 2],
-    sides: [Side<ROWS>; B],
+/// two groups. Every pass writes what it reads.
+struct Scratch {
+    sums: [[[__m512; 2]; ROWS]; CHUNK / ROWS],
+    dots: [[Sums; 2]; 2],
+    weights: [[Weights; 2]; 2],
+    sides: [Side<ROWS>; 2],
 }
 
-impl<const P: usize, const B: usize> Scratch<P, B> {
+impl Scratch {
     #[target_feature(enable = "avx512f")]
     fn new() -> Self {
         Self {
-            sums: [[[_mm512_setzero_ps(); B]; ROWS]; CHUNK / ROWS],
-            dots: [[Sums([[0; ROWS]; ROWS]); P]; 2],
-            weights: [[Weights([[0; ROWS]; ROWS]); B]; 2],
-            sides: std::array::from_fn(|_| Side::new()),
+            sums: [[[_mm512_setzero_ps(); 2]; ROWS]; CHUNK / ROWS],
+            dots: [[Sums([[0; ROWS]; ROWS]); 2]; 2],
+            weights: [[Weights([[0; ROWS]; ROWS]); 2]; 2],
+            sides: [Side::new(), Side::new()],
         }
     }
+}
+
+thread_local! {
+    /// A thread's own: to clear so much would cost a call with few rows as much as its products.
+    static SCRATCH: RefCell<Option<Box<Scratch>>> = const { RefCell::new(None) };
 }
 
 /// A step whose integer sums are still to come: which f32 sums they go to, scales and biases of its matrix rows, steps and
@@ -85,26 +91,28 @@ unsafe fn chunks<const NIBBLES: bool, const TILED: bool, const P: usize>(
     m_rows: usize,
     out: Out,
 ) {
-    let fit = NEAR / (w.groups() * P * size_of::<Line>()) / ROWS * ROWS;
-    let (mut two, mut one) = (Scratch::<P, 2>::new(), Scratch::<P, 1>::new());
-    let blocks = rows.start / ROWS..rows.end.div_ceil(ROWS);
-    for start in (0..m_rows).step_by(fit.clamp(ROWS, CHUNK)) {
-        let chunk = Chunk::new(acts, start..m_rows.min(start + fit.clamp(ROWS, CHUNK)));
-        // SAFETY: the table is this CPU's; a chunk has 1 to 16 rows at a time; the last one's are dropped.
-        let tiles = unsafe { Tiles::new(chunk.rows) };
-        let mut block = blocks.start;
-        while block < blocks.end {
-            // SAFETY: the blocks are there; the rest by the caller.
-            block += unsafe {
+    let fit = (NEAR / (w.groups() * P * size_of::<Line>()) / ROWS * ROWS).clamp(ROWS, CHUNK);
+    SCRATCH.with_borrow_mut(|scratch| {
+        // SAFETY: the CPU has the features, by the caller.
+        let scratch = scratch.get_or_insert_with(|| Box::new(unsafe { Scratch::new() }));
+        for start in (0..m_rows).step_by(fit) {
+            let chunk = Chunk::new(acts, start..m_rows.min(start + fit));
+            // SAFETY: the table is this CPU's; a chunk has 1 to 16 rows at a time; the last one's are dropped.
+            let tiles = unsafe { Tiles::new(chunk.rows) };
+            let (mut block, end) = (rows.start / ROWS, rows.end.div_ceil(ROWS));
+            while block < end {
                 let pass = (w, block, &rows, out);
-                if block + 1 < blocks.end {
-                    chunk.pass::<NIBBLES, TILED, P, 2>(&tiles, pass, &mut two)
-                } else {
-                    chunk.pass::<NIBBLES, TILED, P, 1>(&tiles, pass, &mut one)
-                }
-            };
+                // SAFETY: the blocks are there; the rest by the caller.
+                block += unsafe {
+                    if block + 1 < end {
+                        chunk.pass::<NIBBLES, TILED, P, 2>(&tiles, pass, scratch)
+                    } else {
+                        chunk.pass::<NIBBLES, TILED, P, 1>(&tiles, pass, scratch)
+                    }
+                };
+            }
         }
-    }
+    });
 }
 
 /// Rows of activations that pass over the matrix together: `steps` times `rows`, the last step's some of the one before
@@ -137,7 +145,7 @@ impl<'a> Chunk<'a> {
         &self,
         tiles: &Tiles,
         (w, block, rows, out): (&QuantMatrix<'_>, usize, &Range<usize>, Out),
-        s: &mut Scratch<P, B>,
+        s: &mut Scratch,
     ) -> usize {
         let groups = w.groups();
         let sources: [Source<ROWS>; B] = std::array::from_fn(|b| Source::new(w, block + b));
@@ -145,7 +153,7 @@ impl<'a> Chunk<'a> {
         let lines = self.acts.lines().as_ptr();
         let sides = self.acts.sides().as_ptr();
         let zero = _mm512_setzero_ps();
-        s.sums[..self.steps].fill([[zero; B]; ROWS]);
+        s.sums[..self.steps].fill([[zero; 2]; ROWS]);
         let nothing = Pending { step: 0, block: 0, of_rows: (zero, zero), sides };
         let (mut pending, mut count) = ([nothing; 2], 0);
         // SAFETY: g is below groups, and rises; each step's rows of activations are there.
@@ -161,7 +169,7 @@ impl<'a> Chunk<'a> {
                     let (scales, biases) = source.side(g, groups, &mut s.sides[b]);
                     of_rows[b] = (bf16(scales), bf16(biases));
                 }
-                tiles.weights(&s.weights[g % 2]);
+                tiles.weights::<B>(&s.weights[g % 2]);
                 for step in 0..self.steps {
                     let first = self.first(step);
                     tiles.acts::<P>(lines.add((first * groups + g) * P).cast(), stride);
@@ -173,9 +181,9 @@ impl<'a> Chunk<'a> {
                     }
                     for (block, &of_rows) in of_rows.iter().enumerate() {
                         let now = count % 2;
-                        tiles.multiply(block, now, &mut s.dots[1 - now]);
+                        tiles.multiply::<P>(block, now, &mut s.dots[1 - now]);
                         if count > 1 {
-                            self.add(&mut s.sums, &s.dots[now], &pending[now], groups);
+                            self.add::<P>(&mut s.sums, &s.dots[now], &pending[now], groups);
                         }
                         let sides = sides.add(first * groups + g);
                         pending[now] = Pending { step, block, of_rows, sides };
@@ -185,9 +193,9 @@ impl<'a> Chunk<'a> {
             }
             for _ in 0..2 {
                 let now = count % 2;
-                tiles.multiply(0, now, &mut s.dots[1 - now]);
+                tiles.multiply::<P>(0, now, &mut s.dots[1 - now]);
                 if count > 1 {
-                    self.add(&mut s.sums, &s.dots[now], &pending[now], groups);
+                    self.add::<P>(&mut s.sums, &s.dots[now], &pending[now], groups);
                 }
                 count += 1;
             }
@@ -210,10 +218,10 @@ impl<'a> Chunk<'a> {
     /// The step's sides have as many steps and totals as rows, every `groups`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-    unsafe fn add<const P: usize, const B: usize>(
+    unsafe fn add<const P: usize>(
         &self,
-        sums: &mut [[[__m512; B]; ROWS]; CHUNK / ROWS],
-        dots: &[Sums; P],
+        sums: &mut [[[__m512; 2]; ROWS]; CHUNK / ROWS],
+        dots: &[Sums; 2],
         of: &Pending,
         groups: usize,
     ) {
@@ -245,7 +253,7 @@ impl<'a> Chunk<'a> {
 unsafe fn turn_all<const NIBBLES: bool, const TILED: bool, const B: usize>(
     sources: &[Source<ROWS>; B],
     g: usize,
-    to: &mut [Weights; B],
+    to: &mut [Weights; 2],
 ) {
     for (source, to) in sources.iter().zip(to) {
         source.ask(g, if NIBBLES { GROUP / 2 } else { GROUP });

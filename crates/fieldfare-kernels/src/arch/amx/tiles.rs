@@ -90,12 +90,12 @@ impl Tiles {
         Tiles(())
     }
 
-    /// Takes in the weights of one group of a block or two.
+    /// Takes in the weights of one group of the first block, or of both.
     ///
     /// # Safety
     /// As [`Tiles::new`], which has made `self`.
     #[inline(always)]
-    pub(super) unsafe fn weights<const B: usize>(&self, blocks: &[Weights; B]) {
+    pub(super) unsafe fn weights<const B: usize>(&self, blocks: &[Weights; 2]) {
         let first: *const Weights = blocks.as_ptr();
         // SAFETY: 16 rows of 64 bytes each.
         unsafe {
@@ -123,13 +123,13 @@ impl Tiles {
     }
 
     /// Begins the products of the activations that were taken in with block `b` of the weights in one set of sums, and
-    /// writes the other set, of the call before, to `sums`: a plane each. Registers are ready to be written some 50 cycles
+    /// writes the other set, of the call before, to the first `P` of `sums`: a plane each. Registers are ready to be written some 50 cycles
     /// after a product was begun.
     ///
     /// # Safety
     /// As [`Tiles::new`].
     #[inline(always)]
-    pub(super) unsafe fn multiply<const P: usize>(&self, b: usize, set: usize, sums: &mut [Sums; P]) {
+    pub(super) unsafe fn multiply<const P: usize>(&self, b: usize, set: usize, sums: &mut [Sums; 2]) {
         let to: *mut u8 = sums.as_mut_ptr().cast();
         /// Registers of a set, and of the other one; of the block's weights.
         macro_rules! step {
