@@ -93,8 +93,7 @@ unsafe fn chunks<const NIBBLES: bool, const TILED: bool, const P: usize>(
 ) {
     let fit = (NEAR / (w.groups() * P * size_of::<Line>()) / ROWS * ROWS).clamp(ROWS, CHUNK);
     SCRATCH.with_borrow_mut(|scratch| {
-        // SAFETY: the CPU has the features, by the caller.
-        let scratch = scratch.get_or_insert_with(|| Box::new(unsafe { Scratch::new() }));
+        let scratch = scratch.get_or_insert_with(|| Box::new(Scratch::new()));
         for start in (0..m_rows).step_by(fit) {
             let chunk = Chunk::new(acts, start..m_rows.min(start + fit));
             // SAFETY: the table is this CPU's; a chunk has 1 to 16 rows at a time; the last one's are dropped.
