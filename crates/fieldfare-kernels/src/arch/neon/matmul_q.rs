@@ -10,6 +10,7 @@
 
 use crate::acts::{Acts, Line, Planes, Side};
 use crate::arch::Out;
+use crate::arch::output::store;
 use crate::quant::{GROUP, QuantData, QuantMatrix};
 use crate::tile::{self, TILE_BYTES, TILE_ROWS};
 use std::arch::aarch64::*;
@@ -30,7 +31,13 @@ struct Group {
 
 /// See `Table`.
 #[target_feature(enable = "neon,dotprod")]
-pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Acts, m_rows: usize, out: Out) {
+pub(in crate::arch) unsafe fn matmul_q(
+    w: &QuantMatrix<'_>,
+    rows: Range<usize>,
+    acts: &Acts,
+    m_rows: usize,
+    out: Out,
+) {
     // SAFETY: the caller's promise is passed on; words and planes are those of the operands.
     unsafe {
         match (w.bits(), acts.planes()) {
@@ -116,18 +123,13 @@ unsafe fn some<const N: usize, const P: usize, const M: usize>(
         }
     }
     for (i, sums) in sums.iter().enumerate() {
-        for (quad, sum) in sums.iter().enumerate() {
-            let mut lanes = [0.0f32; 4];
+        let mut lanes = [0.0f32; TILE_ROWS];
+        for (lanes, sum) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
             // SAFETY: 4 floats.
             unsafe { vst1q_f32(lanes.as_mut_ptr(), *sum) };
-            for (lane, sum) in lanes.into_iter().enumerate() {
-                let row = block * TILE_ROWS + quad * 4 + lane;
-                if rows.contains(&row) {
-                    // SAFETY: the row is in `rows`, and m + i by the caller.
-                    unsafe { *out.at(m + i, row) = sum };
-                }
-            }
         }
+        // SAFETY: `out` is valid for `rows` and m + i by the caller.
+        unsafe { store(out, m + i, block * TILE_ROWS, rows, &lanes) };
     }
     M
 }

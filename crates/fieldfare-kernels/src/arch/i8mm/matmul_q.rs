@@ -1,0 +1,323 @@
+#![allow(unsafe_code)] // vector loads and stores, and one instruction that has no stable function yet
+
+//! `y = W x` with integer activations and `usmmla`, for two rows of activations and more (one row is `neon`'s): 2 matrix
+//! rows of 8 columns times 2 rows of activations of the same columns, 32 products where `sdot` has 16.
+//!
+//! Both sides have to be put together so. Words `2j` and `2j + 1` of two rows, one vector, give with their low nibbles
+//! the even columns of 16, with their high ones the odd columns: 3 instructions for 2 vectors, from tiles and from rows in source
+//! order alike. 4 rows of a group are 16 such vectors, which stay in registers while all rows of activations
+//! of a pass go by; these are put in pairs once for all blocks of a call ([`Pair`]). So `usmmla` is what a pass is made
+//! of: for two rows of activations 32 of them with two planes, 8 loads of two vectors each and some 20 instructions for
+//! scales, biases and sums. One sum does for both planes: the high one first, shifted up before the low one comes.
+//! Weights are unsigned here, so those of 8 bits need no correction, and only two zips to become two vectors.
+//!
+//! An odd last row of activations makes a pair with itself, at the price that `sdot` would have.
+
+use crate::acts::{Acts, Planes, Side};
+use crate::arch::output::store;
+use crate::arch::{Out, neon};
+use crate::quant::{GROUP, QuantData, QuantMatrix};
+use crate::tile::{self, TILE_BYTES, TILE_ROWS};
+use std::arch::aarch64::*;
+use std::arch::asm;
+use std::ops::Range;
+
+/// Vectors of two rows of a group, 8 columns each.
+const CHUNKS: usize = GROUP / 8;
+/// Pairs of activation rows in a pass: with more, their sums (128 bytes each) crowd the first-level cache.
+const PAIRS: usize = 32;
+/// Bytes of activations that pass together over all blocks of matrix rows: half of the smallest usual second-level cache. Not
+/// measured.
+const NEAR: usize = 256 << 10;
+
+/// Two rows of activations in one group. Vectors of four floats hold first, second, first, second.
+#[repr(C, align(32))]
+struct Pair<const P: usize> {
+    /// Chunk by chunk 8 columns of the first row, then of the second.
+    planes: [[[i8; 16]; CHUNKS]; P],
+    steps: [f32; 4],
+    sums: [f32; 4],
+}
+
+/// The sums of a pair for a block: two matrix rows in each vector, the first one's with both rows of activations first.
+type Sums = [float32x4_t; TILE_ROWS / 2];
+
+/// See `Table`.
+#[target_feature(enable = "neon,dotprod,i8mm")]
+pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Acts, m_rows: usize, out: Out) {
+    // SAFETY: the caller's promise is passed on; words, layout and planes are those of the operands.
+    unsafe {
+        match (w.bits(), w.data(), acts.planes()) {
+            _ if m_rows < 2 => neon::matmul_q::matmul_q(w, rows, acts, m_rows, out),
+            (4, QuantData::Tiles { .. }, Planes::One) => blocks::<8, true, 1>(w, rows, acts, m_rows, out),
+            (4, QuantData::Tiles { .. }, Planes::Two) => blocks::<8, true, 2>(w, rows, acts, m_rows, out),
+            (4, QuantData::Rows { .. }, Planes::One) => blocks::<8, false, 1>(w, rows, acts, m_rows, out),
+            (4, QuantData::Rows { .. }, Planes::Two) => blocks::<8, false, 2>(w, rows, acts, m_rows, out),
+            (_, _, Planes::One) => blocks::<16, false, 1>(w, rows, acts, m_rows, out),
+            (_, _, Planes::Two) => blocks::<16, false, 2>(w, rows, acts, m_rows, out),
+        }
+    }
+}
+
+/// All 16-row blocks that `rows` touches.
+///
+/// # Safety
+/// As `matmul_q`; `N` is the 32-bit words of a group, `TILED` the layout, `P` the planes.
+#[target_feature(enable = "neon,dotprod,i8mm")]
+unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
+    w: &QuantMatrix<'_>,
+    rows: Range<usize>,
+    acts: &Acts,
+    m_rows: usize,
+    out: Out,
+) {
+    let groups = w.groups();
+    // Passes of about as many rows each, which are whole pairs but for the last.
+    let most = (NEAR / (groups * P * GROUP * 2)).clamp(1, PAIRS) * 2;
+    let deep = m_rows.div_ceil(m_rows.div_ceil(most)).next_multiple_of(2);
+    let (mut pairs, mut sums) = (Vec::new(), [[vdupq_n_f32(0.0); TILE_ROWS / 2]; PAIRS]);
+    for start in (0..m_rows).step_by(deep) {
+        let end = m_rows.min(start + deep);
+        let count = (end - start).div_ceil(2);
+        pairs.clear();
+        pairs.extend((0..groups * count).map(|i| {
+            let m = start + i % count * 2;
+            pair::<N, P>(acts, [m, (m + 1).min(end - 1)], i / count)
+        }));
+        for block in rows.start / TILE_ROWS..rows.end.div_ceil(TILE_ROWS) {
+            let source = Source::new(w, block);
+            let sums = &mut sums[..count];
+            sums.fill([vdupq_n_f32(0.0); TILE_ROWS / 2]);
+            for (g, pairs) in pairs.chunks_exact(count).enumerate() {
+                for quad in 0..TILE_ROWS / 4 {
+                    // SAFETY: the source is of this layout and has that group.
+                    unsafe {
+                        let weights = source.weights::<N, TILED>(quad, g);
+                        add(&weights, source.sides::<TILED>(quad, g), pairs, sums, quad);
+                    }
+                }
+            }
+            for (i, sums) in sums.iter().enumerate() {
+                for (m, sums) in turned(sums).iter().enumerate().take(end - start - 2 * i) {
+                    // SAFETY: `out` is valid for `rows` and all of these m, by the caller.
+                    unsafe { store(out, start + 2 * i + m, block * TILE_ROWS, &rows, sums) };
+                }
+            }
+        }
+    }
+}
+
+/// Rows `m` of activations in group `g`, for weights of `N` words.
+#[inline]
+#[target_feature(enable = "neon,dotprod,i8mm")]
+fn pair<const N: usize, const P: usize>(acts: &Acts, m: [usize; 2], g: usize) -> Pair<P> {
+    /// Of 16 columns of two rows as lines have them, the even ones of both, then the odd ones.
+    const APART: [u8; 32] = [
+        0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27, // even
+        4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31,
+    ];
+    /// The first 8 of both, then the second 8, in their own order.
+    const NATURAL: [u8; 32] = [
+        0, 4, 1, 5, 2, 6, 3, 7, 16, 20, 17, 21, 18, 22, 19, 23, // first
+        8, 12, 9, 13, 10, 14, 11, 15, 24, 28, 25, 29, 26, 30, 27, 31,
+    ];
+    let order = if N == 8 { &APART } else { &NATURAL };
+    let [first, second] = m.map(|m| m * acts.groups() + g);
+    let mut planes = [[[0; 16]; CHUNKS]; P];
+    for (p, chunks) in planes.iter_mut().enumerate() {
+        let lines = [&acts.lines()[first * P + p].0, &acts.lines()[second * P + p].0];
+        for (part, chunks) in chunks.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            // SAFETY: a line has four parts of 16 bytes, the order two; a chunk is 16 bytes.
+            unsafe {
+                let [a, b] = lines.map(|line| vld1q_s8(line.as_ptr().add(part * 16)));
+                for (half, chunk) in chunks.iter_mut().enumerate() {
+                    let order = vld1q_u8(order.as_ptr().add(half * 16));
+                    vst1q_s8(chunk.as_mut_ptr(), vqtbl2q_s8(int8x16x2_t(a, b), order));
+                }
+            }
+        }
+    }
+    let (Side { step: s, sum: x }, Side { step: t, sum: y }) = (acts.sides()[first], acts.sides()[second]);
+    Pair { planes, steps: [s, t, s, t], sums: [x, y, x, y] }
+}
+
+/// Adds what group `g` gives 4 matrix rows to the sums of all pairs: `step (scale dot + bias total)`.
+#[inline]
+#[target_feature(enable = "neon,dotprod,i8mm")]
+fn add<const P: usize>(
+    weights: &[[uint8x16_t; CHUNKS]; 2],
+    (scales, biases): (uint16x4_t, uint16x4_t),
+    pairs: &[Pair<P>],
+    sums: &mut [Sums],
+    quad: usize,
+) {
+    let wide = |side: uint16x4_t| {
+        let side = vreinterpretq_f32_u32(vshll_n_u16::<16>(side));
+        [vzip1q_f32(side, side), vzip2q_f32(side, side)]
+    };
+    let (scales, biases) = (wide(scales), wide(biases));
+    for (pair, sums) in pairs.iter().zip(sums) {
+        let mut dots = [vdupq_n_s32(0); 2];
+        for (p, plane) in pair.planes.iter().enumerate() {
+            if p > 0 {
+                dots = dots.map(|dot| vshlq_n_s32::<8>(dot));
+            }
+            for (c, chunk) in plane.iter().enumerate() {
+                // SAFETY: 16 bytes.
+                let chunk = unsafe { vld1q_s8(chunk.as_ptr()) };
+                dots[0] = usmmla(dots[0], weights[0][c], chunk);
+                dots[1] = usmmla(dots[1], weights[1][c], chunk);
+            }
+        }
+        // SAFETY: four floats each.
+        let (step, total) = unsafe { (vld1q_f32(pair.steps.as_ptr()), vld1q_f32(pair.sums.as_ptr())) };
+        for (i, sum) in sums[quad * 2..][..2].iter_mut().enumerate() {
+            let t = vfmaq_f32(vmulq_f32(biases[i], total), scales[i], vcvtq_f32_s32(dots[i]));
+            *sum = vfmaq_f32(*sum, step, t);
+        }
+    }
+}
+
+/// The sums of a pair as 16 rows for each of its rows of activations.
+#[inline]
+#[target_feature(enable = "neon,dotprod,i8mm")]
+fn turned(sums: &Sums) -> [[f32; TILE_ROWS]; 2] {
+    let mut turned = [[0.0; TILE_ROWS]; 2];
+    for (quad, sums) in sums.as_chunks::<2>().0.iter().enumerate() {
+        let both = [vuzp1q_f32(sums[0], sums[1]), vuzp2q_f32(sums[0], sums[1])];
+        for (to, sums) in turned.iter_mut().zip(both) {
+            let to = &mut to[quad * 4..][..4];
+            // SAFETY: four floats.
+            unsafe { vst1q_f32(to.as_mut_ptr(), sums) };
+        }
+    }
+    turned
+}
+
+/// Where a block of 16 rows lies. Rows beyond the last repeat it; their results are dropped.
+enum Source {
+    /// Its first tile.
+    Tiles(*const u8),
+    /// The start of each row.
+    Rows { weights: [*const u8; TILE_ROWS], scales: [*const u8; TILE_ROWS], biases: [*const u8; TILE_ROWS] },
+}
+
+impl Source {
+    /// Block `block`, whose first row is inside the matrix.
+    fn new(w: &QuantMatrix<'_>, block: usize) -> Source {
+        match w.data() {
+            QuantData::Tiles { data, panel_stride } => Source::Tiles(data[block * panel_stride..].as_ptr()),
+            QuantData::Rows { weights, scales, biases } => {
+                let start = |bytes: &[u8], row_bytes: usize| {
+                    let row = |lane: usize| (block * TILE_ROWS + lane).min(w.rows() - 1);
+                    std::array::from_fn(|lane| bytes[row(lane) * row_bytes..].as_ptr())
+                };
+                let side = w.groups() * 2;
+                Source::Rows {
+                    weights: start(weights, w.cols() / 8 * w.bits() as usize),
+                    scales: start(scales, side),
+                    biases: start(biases, side),
+                }
+            }
+        }
+    }
+
+    /// The weights of group `g` of quad `quad` of rows: two by two rows, chunk by chunk of 8 columns as [`pair`] orders them.
+    ///
+    /// # Safety
+    /// The matrix is of this layout and `N` words a group, and has group `g`; `quad` is below 4.
+    #[inline]
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+    unsafe fn weights<const N: usize, const TILED: bool>(
+        &self,
+        quad: usize,
+        g: usize,
+    ) -> [[uint8x16_t; CHUNKS]; 2] {
+        // SAFETY: of a tile, word k of 16 rows is at 64 k; a source row has 4 N bytes for each group.
+        unsafe {
+            match self {
+                Source::Tiles(tile) if TILED => {
+                    let words = tile.add(g * TILE_BYTES + quad * 16);
+                    let word = |k: usize| vreinterpretq_u32_u8(vld1q_u8(words.add(k * 64)));
+                    let [a, b, c, d] = [0, 2, 4, 6].map(|k| (word(k), word(k + 1)));
+                    let low = |(a, b)| vreinterpretq_u8_u32(vzip1q_u32(a, b));
+                    let high = |(a, b)| vreinterpretq_u8_u32(vzip2q_u32(a, b));
+                    [nibbles([a, b, c, d].map(low)), nibbles([a, b, c, d].map(high))]
+                }
+                Source::Rows { weights, .. } if !TILED => {
+                    // Eights of bytes of two rows.
+                    let eights = |i: usize, part: usize| {
+                        let load = |row: usize| {
+                            let at = weights[quad * 4 + row].add(g * N * 4 + part * 16);
+                            vreinterpretq_u64_u8(vld1q_u8(at))
+                        };
+                        let (a, b) = (load(2 * i), load(2 * i + 1));
+                        [vzip1q_u64(a, b), vzip2q_u64(a, b)].map(|both| vreinterpretq_u8_u64(both))
+                    };
+                    [0, 1].map(|i| {
+                        if N == 8 {
+                            let ([a, b], [c, d]) = (eights(i, 0), eights(i, 1));
+                            nibbles([a, b, c, d])
+                        } else {
+                            let ([a, b], [c, d]) = (eights(i, 0), eights(i, 1));
+                            let ([e, f], [g, h]) = (eights(i, 2), eights(i, 3));
+                            [a, b, c, d, e, f, g, h]
+                        }
+                    })
+                }
+                _ => std::hint::unreachable_unchecked(),
+            }
+        }
+    }
+
+    /// Scales and biases of the same.
+    ///
+    /// # Safety
+    /// As `weights`.
+    #[inline]
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+    unsafe fn sides<const TILED: bool>(&self, quad: usize, g: usize) -> (uint16x4_t, uint16x4_t) {
+        // SAFETY: a tile has 16 of each, a source row one of each for every group.
+        unsafe {
+            match self {
+                Source::Tiles(tile) if TILED => {
+                    let at = |part: usize| tile.add(g * TILE_BYTES + part + quad * 8);
+                    let side = |part: usize| vreinterpret_u16_u8(vld1_u8(at(part)));
+                    (side(tile::TILE_SCALES), side(tile::TILE_BIASES))
+                }
+                Source::Rows { scales, biases, .. } if !TILED => {
+                    let side = |rows: &[*const u8; TILE_ROWS]| {
+                        let one = |lane: usize| rows[quad * 4 + lane].cast::<u16>().add(g).read_unaligned();
+                        vld1_u16([one(0), one(1), one(2), one(3)].as_ptr())
+                    };
+                    (side(scales), side(biases))
+                }
+                _ => std::hint::unreachable_unchecked(),
+            }
+        }
+    }
+}
+
+/// Even and odd columns of four pairs of words.
+#[inline]
+#[target_feature(enable = "neon,dotprod,i8mm")]
+fn nibbles([a, b, c, d]: [uint8x16_t; 4]) -> [uint8x16_t; CHUNKS] {
+    let low = |words| vandq_u8(words, vdupq_n_u8(15));
+    let high = |words| vshrq_n_u8::<4>(words);
+    [low(a), high(a), low(b), high(b), low(c), high(c), low(d), high(d)]
+}
+
+/// `sum + w x'`: two rows of 8 unsigned bytes times two of 8 signed ones, lane `2 i + j` for rows i of w and j of x.
+#[inline]
+#[target_feature(enable = "neon,dotprod,i8mm")]
+fn usmmla(mut sum: int32x4_t, w: uint8x16_t, x: int8x16_t) -> int32x4_t {
+    // SAFETY: registers only; the instruction is there (i8mm).
+    unsafe {
+        asm!(
+            "usmmla {sum:v}.4s, {w:v}.16b, {x:v}.16b",
+            sum = inout(vreg) sum, w = in(vreg) w, x = in(vreg) x,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sum
+}
