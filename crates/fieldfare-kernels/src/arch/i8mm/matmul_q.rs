@@ -14,10 +14,11 @@
 //! An odd last row of activations makes a pair with itself, at the price that `sdot` would have.
 
 use crate::acts::{Acts, Planes, Side};
+use crate::arch::neon::source::Source;
 use crate::arch::output::store;
 use crate::arch::{Out, neon};
 use crate::quant::{GROUP, QuantData, QuantMatrix};
-use crate::tile::{self, TILE_BYTES, TILE_ROWS};
+use crate::tile::TILE_ROWS;
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::ops::Range;
@@ -92,7 +93,7 @@ unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
                 for quad in 0..TILE_ROWS / 4 {
                     // SAFETY: the source is of this layout and has that group.
                     unsafe {
-                        let weights = source.weights::<N, TILED>(quad, g);
+                        let weights = weights::<N, TILED>(&source, quad, g);
                         add(&weights, source.sides::<TILED>(quad, g), pairs, sums, quad);
                     }
                 }
@@ -146,16 +147,13 @@ fn pair<const N: usize, const P: usize>(acts: &Acts, m: [usize; 2], g: usize) ->
 #[target_feature(enable = "neon,dotprod,i8mm")]
 fn add<const P: usize>(
     weights: &[[uint8x16_t; CHUNKS]; 2],
-    (scales, biases): (uint16x4_t, uint16x4_t),
+    (scales, biases): (float32x4_t, float32x4_t),
     pairs: &[Pair<P>],
     sums: &mut [Sums],
     quad: usize,
 ) {
-    let wide = |side: uint16x4_t| {
-        let side = vreinterpretq_f32_u32(vshll_n_u16::<16>(side));
-        [vzip1q_f32(side, side), vzip2q_f32(side, side)]
-    };
-    let (scales, biases) = (wide(scales), wide(biases));
+    let twice = |side: float32x4_t| [vzip1q_f32(side, side), vzip2q_f32(side, side)];
+    let (scales, biases) = (twice(scales), twice(biases));
     for (pair, sums) in pairs.iter().zip(sums) {
         let mut dots = [vdupq_n_s32(0); 2];
         for (p, plane) in pair.planes.iter().enumerate() {
@@ -194,108 +192,38 @@ fn turned(sums: &Sums) -> [[f32; TILE_ROWS]; 2] {
     turned
 }
 
-/// Where a block of 16 rows lies. Rows beyond the last repeat it; their results are dropped.
-enum Source {
-    /// Its first tile.
-    Tiles(*const u8),
-    /// The start of each row.
-    Rows { weights: [*const u8; TILE_ROWS], scales: [*const u8; TILE_ROWS], biases: [*const u8; TILE_ROWS] },
-}
-
-impl Source {
-    /// Block `block`, whose first row is inside the matrix.
-    fn new(w: &QuantMatrix<'_>, block: usize) -> Source {
-        match w.data() {
-            QuantData::Tiles { data, panel_stride } => Source::Tiles(data[block * panel_stride..].as_ptr()),
-            QuantData::Rows { weights, scales, biases } => {
-                let start = |bytes: &[u8], row_bytes: usize| {
-                    let row = |lane: usize| (block * TILE_ROWS + lane).min(w.rows() - 1);
-                    std::array::from_fn(|lane| bytes[row(lane) * row_bytes..].as_ptr())
-                };
-                let side = w.groups() * 2;
-                Source::Rows {
-                    weights: start(weights, w.cols() / 8 * w.bits() as usize),
-                    scales: start(scales, side),
-                    biases: start(biases, side),
-                }
-            }
-        }
+/// The weights of group `g` of a quad of rows: two by two rows, chunk by chunk of 8 columns as [`pair`] orders them.
+///
+/// # Safety
+/// The matrix is in tiles if `TILED`, else in source order, of `N` words a group, and has group `g`; `quad` is below 4.
+#[inline]
+#[target_feature(enable = "neon,dotprod,i8mm")]
+unsafe fn weights<const N: usize, const TILED: bool>(
+    source: &Source,
+    quad: usize,
+    g: usize,
+) -> [[uint8x16_t; CHUNKS]; 2] {
+    if TILED {
+        // SAFETY: by the caller; a group has 8 words.
+        let words = [0, 2, 4, 6].map(|k| unsafe { (source.word(quad, g, k), source.word(quad, g, k + 1)) });
+        let low = words.map(|(a, b)| vreinterpretq_u8_u32(vzip1q_u32(a, b)));
+        let high = words.map(|(a, b)| vreinterpretq_u8_u32(vzip2q_u32(a, b)));
+        return [nibbles(low), nibbles(high)];
     }
-
-    /// The weights of group `g` of quad `quad` of rows: two by two rows, chunk by chunk of 8 columns as [`pair`] orders them.
-    ///
-    /// # Safety
-    /// The matrix is of this layout and `N` words a group, and has group `g`; `quad` is below 4.
-    #[inline]
-    #[target_feature(enable = "neon,dotprod,i8mm")]
-    unsafe fn weights<const N: usize, const TILED: bool>(
-        &self,
-        quad: usize,
-        g: usize,
-    ) -> [[uint8x16_t; CHUNKS]; 2] {
-        // SAFETY: of a tile, word k of 16 rows is at 64 k; a source row has 4 N bytes for each group.
-        unsafe {
-            match self {
-                Source::Tiles(tile) if TILED => {
-                    let words = tile.add(g * TILE_BYTES + quad * 16);
-                    let word = |k: usize| vreinterpretq_u32_u8(vld1q_u8(words.add(k * 64)));
-                    let [a, b, c, d] = [0, 2, 4, 6].map(|k| (word(k), word(k + 1)));
-                    let low = |(a, b)| vreinterpretq_u8_u32(vzip1q_u32(a, b));
-                    let high = |(a, b)| vreinterpretq_u8_u32(vzip2q_u32(a, b));
-                    [nibbles([a, b, c, d].map(low)), nibbles([a, b, c, d].map(high))]
-                }
-                Source::Rows { weights, .. } if !TILED => {
-                    // Eights of bytes of two rows.
-                    let eights = |i: usize, part: usize| {
-                        let load = |row: usize| {
-                            let at = weights[quad * 4 + row].add(g * N * 4 + part * 16);
-                            vreinterpretq_u64_u8(vld1q_u8(at))
-                        };
-                        let (a, b) = (load(2 * i), load(2 * i + 1));
-                        [vzip1q_u64(a, b), vzip2q_u64(a, b)].map(|both| vreinterpretq_u8_u64(both))
-                    };
-                    [0, 1].map(|i| {
-                        if N == 8 {
-                            let ([a, b], [c, d]) = (eights(i, 0), eights(i, 1));
-                            nibbles([a, b, c, d])
-                        } else {
-                            let ([a, b], [c, d]) = (eights(i, 0), eights(i, 1));
-                            let ([e, f], [g, h]) = (eights(i, 2), eights(i, 3));
-                            [a, b, c, d, e, f, g, h]
-                        }
-                    })
-                }
-                _ => std::hint::unreachable_unchecked(),
-            }
+    [quad * 4, quad * 4 + 2].map(|lane| {
+        let eights = |part: usize| {
+            // SAFETY: by the caller; there are as many parts.
+            let [a, b] = [lane, lane + 1]
+                .map(|lane| unsafe { vreinterpretq_u64_u8(source.bytes::<N>(lane, g, part)) });
+            [vzip1q_u64(a, b), vzip2q_u64(a, b)].map(|both| vreinterpretq_u8_u64(both))
+        };
+        let ([a, b], [c, d]) = (eights(0), eights(1));
+        if N == 8 {
+            return nibbles([a, b, c, d]);
         }
-    }
-
-    /// Scales and biases of the same.
-    ///
-    /// # Safety
-    /// As `weights`.
-    #[inline]
-    #[target_feature(enable = "neon,dotprod,i8mm")]
-    unsafe fn sides<const TILED: bool>(&self, quad: usize, g: usize) -> (uint16x4_t, uint16x4_t) {
-        // SAFETY: a tile has 16 of each, a source row one of each for every group.
-        unsafe {
-            match self {
-                Source::Tiles(tile) if TILED => {
-                    let at = |part: usize| tile.add(g * TILE_BYTES + part + quad * 8);
-                    let side = |part: usize| vreinterpret_u16_u8(vld1_u8(at(part)));
-                    (side(tile::TILE_SCALES), side(tile::TILE_BIASES))
-                }
-                Source::Rows { scales, biases, .. } if !TILED => {
-                    let side = |rows: &[*const u8; TILE_ROWS]| {
-                        let one = |lane: usize| rows[quad * 4 + lane].cast::<u16>().add(g).read_unaligned();
-                        vld1_u16([one(0), one(1), one(2), one(3)].as_ptr())
-                    };
-                    (side(scales), side(biases))
-                }
-                _ => std::hint::unreachable_unchecked(),
-            }
-        }
-    }
+        let ([e, f], [g, h]) = (eights(2), eights(3));
+        [a, b, c, d, e, f, g, h]
+    })
 }
 
 /// Even and odd columns of four pairs of words.

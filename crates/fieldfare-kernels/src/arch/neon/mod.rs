@@ -3,6 +3,7 @@
 //! in files named as in the other folders: so far the integer products, where the CPU has `sdot`.
 
 pub(super) mod matmul_q;
+pub(super) mod source;
 
 use super::{Table, scalar};
 
