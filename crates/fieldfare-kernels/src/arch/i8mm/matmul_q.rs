@@ -32,12 +32,17 @@ const PAIRS: usize = 32;
 const NEAR: usize = 256 << 10;
 
 /// Two rows of activations in one group. Vectors of four floats hold first, second, first, second.
+#[derive(Clone, Copy)]
 #[repr(C, align(32))]
 struct Pair<const P: usize> {
     /// Chunk by chunk 8 columns of the first row, then of the second.
     planes: [[[i8; 16]; CHUNKS]; P],
     steps: [f32; 4],
     sums: [f32; 4],
+}
+
+impl<const P: usize> Pair<P> {
+    const NONE: Pair<P> = Pair { planes: [[[0; 16]; CHUNKS]; P], steps: [0.0; 4], sums: [0.0; 4] };
 }
 
 /// The sums of a pair for a block: two matrix rows in each vector, the first one's with both rows of activations first.
@@ -80,11 +85,8 @@ unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
     for start in (0..m_rows).step_by(deep) {
         let end = m_rows.min(start + deep);
         let count = (end - start).div_ceil(2);
-        pairs.clear();
-        pairs.extend((0..groups * count).map(|i| {
-            let m = start + i % count * 2;
-            pair::<N, P>(acts, [m, (m + 1).min(end - 1)], i / count)
-        }));
+        pairs.resize(groups * count, Pair::NONE);
+        pair::<N, P>(acts, start..end, &mut pairs);
         for block in rows.start / TILE_ROWS..rows.end.div_ceil(TILE_ROWS) {
             let source = Source::new(w, block);
             let sums = &mut sums[..count];
@@ -108,10 +110,9 @@ unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
     }
 }
 
-/// Rows `m` of activations in group `g`, for weights of `N` words.
-#[inline]
+/// Puts rows `rows` of activations in pairs, for weights of `N` words: group by group the pairs.
 #[target_feature(enable = "neon,dotprod,i8mm")]
-fn pair<const N: usize, const P: usize>(acts: &Acts, m: [usize; 2], g: usize) -> Pair<P> {
+fn pair<const N: usize, const P: usize>(acts: &Acts, rows: Range<usize>, pairs: &mut [Pair<P>]) {
     /// Of 16 columns of two rows as lines have them, the even ones of both, then the odd ones.
     const APART: [u8; 32] = [
         0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27, // even
@@ -123,23 +124,31 @@ fn pair<const N: usize, const P: usize>(acts: &Acts, m: [usize; 2], g: usize) ->
         8, 12, 9, 13, 10, 14, 11, 15, 24, 28, 25, 29, 26, 30, 27, 31,
     ];
     let order = if N == 8 { &APART } else { &NATURAL };
-    let [first, second] = m.map(|m| m * acts.groups() + g);
-    let mut planes = [[[0; 16]; CHUNKS]; P];
-    for (p, chunks) in planes.iter_mut().enumerate() {
-        let lines = [&acts.lines()[first * P + p].0, &acts.lines()[second * P + p].0];
-        for (part, chunks) in chunks.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            // SAFETY: a line has four parts of 16 bytes, the order two; a chunk is 16 bytes.
-            unsafe {
-                let [a, b] = lines.map(|line| vld1q_s8(line.as_ptr().add(part * 16)));
-                for (half, chunk) in chunks.iter_mut().enumerate() {
-                    let order = vld1q_u8(order.as_ptr().add(half * 16));
-                    vst1q_s8(chunk.as_mut_ptr(), vqtbl2q_s8(int8x16x2_t(a, b), order));
+    // SAFETY: 32 bytes.
+    let order = unsafe { [vld1q_u8(order.as_ptr()), vld1q_u8(order.as_ptr().add(16))] };
+    let (groups, count) = (acts.groups(), rows.len().div_ceil(2));
+    for i in 0..count {
+        let m = [rows.start + 2 * i, (rows.start + 2 * i + 1).min(rows.end - 1)];
+        let [first, second] = m.map(|m| {
+            let lines = acts.lines()[m * groups * P..].as_chunks::<P>().0.iter();
+            lines.zip(&acts.sides()[m * groups..])
+        });
+        for (pair, (first, second)) in pairs[i..].iter_mut().step_by(count).zip(first.zip(second)) {
+            for ((chunks, a), b) in pair.planes.iter_mut().zip(first.0).zip(second.0) {
+                for (part, chunks) in chunks.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                    // SAFETY: a line has four parts of 16 bytes; a chunk is 16 bytes.
+                    unsafe {
+                        let [a, b] = [a, b].map(|line| vld1q_s8(line.0.as_ptr().add(part * 16)));
+                        for (chunk, &order) in chunks.iter_mut().zip(&order) {
+                            vst1q_s8(chunk.as_mut_ptr(), vqtbl2q_s8(int8x16x2_t(a, b), order));
+                        }
+                    }
                 }
             }
+            let (Side { step: s, sum: x }, Side { step: t, sum: y }) = (*first.1, *second.1);
+            (pair.steps, pair.sums) = ([s, t, s, t], [x, y, x, y]);
         }
     }
-    let (Side { step: s, sum: x }, Side { step: t, sum: y }) = (acts.sides()[first], acts.sides()[second]);
-    Pair { planes, steps: [s, t, s, t], sums: [x, y, x, y] }
 }
 
 /// Adds what group `g` gives 4 matrix rows to the sums of all pairs: `step (scale dot + bias total)`.
