@@ -20,7 +20,7 @@ const ENVIRONMENT: &str = "\
 Environment:
   FIELDFARE_MODEL    Model directory, or demo, when --model does not name one
   FIELDFARE_API_KEY  Key that requests to serve must show
-  FIELDFARE_ISA      Instruction set of the kernels: scalar, avx2, avxvnni, avx512, amx, neon
+  FIELDFARE_ISA      Instruction set of the kernels: scalar, avx2, avxvnni, avx512, amx, neon, i8mm
   NO_COLOR           No colours";
 
 /// Runs Gemma 4 26B-A4B on ordinary computers in about 2 GB of memory

@@ -227,7 +227,7 @@ fn neither_slots_nor_chunks_nor_threads_nor_layout_change_a_word() {
 
 #[test]
 fn every_instruction_set_knows_the_capital() {
-    for isa in ["scalar", "avx2", "avxvnni", "avx512", "amx", "neon"] {
+    for isa in ["scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm"] {
         let home = Home::new();
         let question = "What is the capital of France?";
         let mut command = home.command(["chat", "--model", "demo", "--temperature", "0", question]);

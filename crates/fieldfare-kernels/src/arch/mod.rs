@@ -28,6 +28,8 @@ pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avxvnni;
 #[cfg(target_arch = "aarch64")]
+pub(crate) mod i8mm;
+#[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 pub(crate) mod output;
 pub(crate) mod scalar;

@@ -2,6 +2,8 @@
 
 //! Where a matmul part writes: rows of a result that other workers fill at the same time.
 
+use std::ops::Range;
+
 /// Results `m` (rows of x) of a block of matrix rows that starts at `first`: element (m, row) is at
 /// `m * stride + row - first`.
 #[derive(Clone, Copy)]
@@ -30,5 +32,30 @@ impl Out {
     pub(crate) unsafe fn at(self, m: usize, row: usize) -> *mut f32 {
         // SAFETY: by the caller.
         unsafe { self.start.add(m * self.stride + row - self.first) }
+    }
+}
+
+/// Writes the results of rows `first..first + L` for x row `m`, as far as they are in `rows`.
+///
+/// # Safety
+/// `out` is valid for `rows` and `m`, and nobody else uses these elements.
+#[inline(always)]
+pub(in crate::arch) unsafe fn store<const L: usize>(
+    out: Out,
+    m: usize,
+    first: usize,
+    rows: &Range<usize>,
+    sums: &[f32; L],
+) {
+    if rows.start <= first && first + L <= rows.end {
+        // SAFETY: the L elements from the first on are all in `rows`, by the caller valid and ours.
+        unsafe { out.at(m, first).cast::<[f32; L]>().write_unaligned(*sums) };
+    } else {
+        for (lane, &sum) in sums.iter().enumerate() {
+            if rows.contains(&(first + lane)) {
+                // SAFETY: the row is in `rows`.
+                unsafe { *out.at(m, first + lane) = sum };
+            }
+        }
     }
 }

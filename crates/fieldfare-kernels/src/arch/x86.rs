@@ -7,6 +7,7 @@
 //! they give the same bits.
 
 use super::Out;
+pub(super) use super::output::store;
 use crate::acts::{Acts, Line, Side as ActSide};
 use crate::quant::{QuantData, QuantMatrix};
 use crate::tile;
@@ -226,31 +227,6 @@ pub(super) fn prefetch(at: *const u8, lines: usize) {
         let address = at.wrapping_add(AHEAD * tile::TILE_BYTES + line * 64);
         // SAFETY: a hint; it reads nothing and cannot fault.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-    }
-}
-
-/// Writes the results of rows `first..first + L` for x row `m`, as far as they are in `rows`.
-///
-/// # Safety
-/// `out` is valid for `rows` and `m`, and nobody else uses these elements.
-#[inline(always)]
-pub(super) unsafe fn store<const L: usize>(
-    out: Out,
-    m: usize,
-    first: usize,
-    rows: &Range<usize>,
-    sums: &[f32; L],
-) {
-    if rows.start <= first && first + L <= rows.end {
-        // SAFETY: the L elements from the first on are all in `rows`, by the caller valid and ours.
-        unsafe { out.at(m, first).cast::<[f32; L]>().write_unaligned(*sums) };
-    } else {
-        for (lane, &sum) in sums.iter().enumerate() {
-            if rows.contains(&(first + lane)) {
-                // SAFETY: the row is in `rows`.
-                unsafe { *out.at(m, first + lane) = sum };
-            }
-        }
     }
 }
 

@@ -33,10 +33,12 @@ pub enum Isa {
     Amx,
     /// AArch64 Advanced SIMD; `sdot` is used where it is.
     Neon,
+    /// AArch64 with products of small matrices of bytes (i8mm) beside Advanced SIMD and `sdot`.
+    I8mm,
 }
 
 impl Isa {
-    const ALL: [Isa; 6] = [Isa::Scalar, Isa::Neon, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Amx];
+    const ALL: [Isa; 7] = [Isa::Scalar, Isa::Neon, Isa::I8mm, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Amx];
 }
 
 impl fmt::Display for Isa {
@@ -48,6 +50,7 @@ impl fmt::Display for Isa {
             Isa::Avx512 => "avx512",
             Isa::Amx => "amx",
             Isa::Neon => "neon",
+            Isa::I8mm => "i8mm",
         })
     }
 }
@@ -56,7 +59,7 @@ impl fmt::Display for Isa {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IsaError {
     /// Not one of the names.
-    #[error("{0:?} is not an instruction set: scalar, avx2, avxvnni, avx512, amx or neon")]
+    #[error("{0:?} is not an instruction set: scalar, avx2, avxvnni, avx512, amx, neon or i8mm")]
     Unknown(String),
     /// A name, but not on this machine.
     #[error("this CPU cannot run {0} kernels")]
@@ -139,6 +142,11 @@ impl Kernels {
                 let best = if arch::neon::has_dotprod() { &DOTPROD } else { &PLAIN };
                 arch::neon::is_here().then_some(best)
             }
+            #[cfg(target_arch = "aarch64")]
+            Isa::I8mm => {
+                static I8MM: Kernels = Kernels { isa: Isa::I8mm, table: arch::i8mm::TABLE };
+                arch::i8mm::is_here().then_some(&I8MM)
+            }
             #[allow(unreachable_patterns)] // which arms exist depends on the target
             _ => None,
         }
@@ -194,5 +202,19 @@ mod tests {
             assert_eq!(Kernels::detect_named(Some(&isa.to_string())).unwrap_err(), IsaError::Missing(isa));
         }
         assert!(list.contains(&Kernels::detect().isa()));
+    }
+
+    /// Under emulation each of the three is some CPU's (`scripts/test-targets`).
+    #[cfg(target_arch = "aarch64")]
+    #[test]
+    fn the_best_of_an_arm_is_what_its_cpu_has() {
+        let dotprod = std::arch::is_aarch64_feature_detected!("dotprod");
+        let i8mm = dotprod && std::arch::is_aarch64_feature_detected!("i8mm");
+        let best = Kernels::best();
+        assert_eq!(best.isa(), if i8mm { Isa::I8mm } else { Isa::Neon });
+        let product = |table: &Table| table.matmul_q as usize;
+        let neon = product(&Kernels::for_isa(Isa::Neon).unwrap().table);
+        assert_eq!(neon != product(&arch::scalar::TABLE), dotprod, "sdot exactly where it is");
+        assert_eq!(neon != product(&best.table), i8mm, "usmmla exactly where it is");
     }
 }

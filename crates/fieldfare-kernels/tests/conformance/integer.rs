@@ -32,7 +32,15 @@ fn dequantized(acts: &Acts) -> Vec<f32> {
 fn shapes() -> Vec<(usize, usize, usize)> {
     let mut list: Vec<_> = (1..=33).map(|rows| (rows, 64 * (1 + rows % 3), rows % 5)).collect();
     list.extend((0..=17).map(|m| (16 + m % 3 * 8, 128, m)));
-    list.extend([(16, 64 * 15, 2), (16, 64 * 16, 1), (17, 64 * 17, 3), (9, 64 * 33, 3), (32, 128, 64)]);
+    list.extend([
+        (16, 64 * 15, 2),
+        (16, 64 * 16, 1),
+        (17, 64 * 17, 3),
+        (9, 64 * 33, 3),
+        (32, 128, 64),
+        (19, 192, 65),
+        (48, 128, 131),
+    ]);
     // More rows than pass together over a matrix, numbers that do not divide.
     list.extend([(48, 192, 33), (35, 128, 131), (32, 8192, 70)]);
     list.extend([
@@ -308,11 +316,13 @@ fn extremes_are_exact_and_edges_agree() {
                 let sides = vec![(1.0, 0.0); rows * cols / 64];
                 let matrix = Matrix::with_sides(&mut r, rows, cols, bits, &sides).filled(0xFF);
                 let steps = if planes == Planes::One { 127.0 } else { 32512.0f32 };
-                let x = vec![value * steps; cols];
+                let x = vec![value * steps; 3 * cols];
                 for kernels in all_kernels() {
-                    let acts = quantized(kernels, &x, 1, cols, planes);
-                    let expected = vec![value * steps * largest * cols as f32; rows];
-                    assert_same(&product(kernels, &matrix.view(), &acts, 1), &expected, "largest");
+                    let acts = quantized(kernels, &x, 3, cols, planes);
+                    for m_rows in 1..=3 {
+                        let expected = vec![value * steps * largest * cols as f32; m_rows * rows];
+                        assert_same(&product(kernels, &matrix.view(), &acts, m_rows), &expected, "largest");
+                    }
                 }
             }
         }

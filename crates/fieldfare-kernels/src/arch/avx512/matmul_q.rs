@@ -77,24 +77,24 @@ unsafe fn blocks<const TILED: bool, const P: usize>(
 ) {
     let groups = w.groups();
     let mut side = Side::new();
-    let deep = deep(groups, P);
-    for start in (0..m_rows).step_by(deep) {
-        let end = m_rows.min(start + deep);
-        for block in rows.start / LANES..rows.end.div_ceil(LANES) {
-            let source = Source::<LANES>::new(w, block);
-            let mut m = start;
-            while m < end {
-                let place = Place { out, m, first: block * LANES, rows: &rows, new: m == start };
-                // SAFETY: as many rows of activations are left as each call takes; the rest by the caller.
-                m += unsafe { pass!(m, end, some::<TILED, P>(&source, groups, acts, &mut side, &place)) };
-            }
+    for (block, Range { start, end }) in passes(&rows, m_rows, groups * P) {
+        let source = Source::<LANES>::new(w, block);
+        let mut m = start;
+        while m < end {
+            let place = Place { out, m, first: block * LANES, rows: &rows, new: m == start };
+            // SAFETY: as many rows of activations are left as each call takes; the rest by the caller.
+            m += unsafe { pass!(m, end, some::<TILED, P>(&source, groups, acts, &mut side, &place)) };
         }
     }
 }
 
-/// So many rows of activations at a time that they stay in the second-level cache while all blocks pass over them.
-fn deep(groups: usize, planes: usize) -> usize {
-    (NEAR / (groups * planes * size_of::<Line>()) / X_ROWS * X_ROWS).max(X_ROWS)
+/// All blocks that `rows` touches, with so many rows of activations at a time, of `lines` lines, that they stay in the second-level
+/// cache while all blocks pass over them.
+fn passes(rows: &Range<usize>, m_rows: usize, lines: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let blocks = rows.start / LANES..rows.end.div_ceil(LANES);
+    let deep = (NEAR / (lines * size_of::<Line>()) / X_ROWS * X_ROWS).max(X_ROWS);
+    let starts = (0..m_rows).step_by(deep);
+    starts.flat_map(move |m| blocks.clone().map(move |block| (block, m..m_rows.min(m + deep))))
 }
 
 /// All 16-row blocks of 8 bits in source order that `rows` touches.
@@ -111,33 +111,29 @@ unsafe fn byte_blocks<const P: usize>(
 ) {
     let groups = w.groups();
     let (mut side, mut turned) = (Side::new(), Turned::new());
-    let deep = deep(groups, P);
-    for start in (0..m_rows).step_by(deep) {
-        let end = m_rows.min(start + deep);
-        for block in rows.start / LANES..rows.end.div_ceil(LANES) {
-            let source = Source::<LANES>::new(w, block);
-            let turn = end - start > ROWWISE && groups <= TURNED;
-            if turn {
-                // SAFETY: the source is such a matrix; its groups have room.
-                unsafe { turned.fill(&source, groups, &mut side) };
-            }
-            // What is filled in next is asked for while the first of many rows are computed.
-            let next = (turn && (block + 1) * LANES < rows.end).then(|| Source::<LANES>::new(w, block + 1));
-            let mut m = start;
-            while m < end {
-                let place = Place { out, m, first: block * LANES, rows: &rows, new: m == start };
-                let next = next.as_ref().filter(|_| place.new);
-                // SAFETY: as many rows of activations are left as each call takes; `turned` was filled for this block;
-                // the rest by the caller.
-                m += unsafe {
-                    if turn {
-                        pass!(m, end, some_turned::<P>(&turned, next, groups, acts, &place))
-                    } else {
-                        let end = end.min(m + ROWWISE);
-                        pass!(m, end, some_bytes::<P>(&source, groups, acts, &mut side, &place))
-                    }
-                };
-            }
+    for (block, Range { start, end }) in passes(&rows, m_rows, groups * P) {
+        let source = Source::<LANES>::new(w, block);
+        let turn = end - start > ROWWISE && groups <= TURNED;
+        if turn {
+            // SAFETY: the source is such a matrix; its groups have room.
+            unsafe { turned.fill(&source, groups, &mut side) };
+        }
+        // What is filled in next is asked for while the first of many rows are computed.
+        let next = (turn && (block + 1) * LANES < rows.end).then(|| Source::<LANES>::new(w, block + 1));
+        let mut m = start;
+        while m < end {
+            let place = Place { out, m, first: block * LANES, rows: &rows, new: m == start };
+            let next = next.as_ref().filter(|_| place.new);
+            // SAFETY: as many rows of activations are left as each call takes; `turned` was filled for this block;
+            // the rest by the caller.
+            m += unsafe {
+                if turn {
+                    pass!(m, end, some_turned::<P>(&turned, next, groups, acts, &place))
+                } else {
+                    let end = end.min(m + ROWWISE);
+                    pass!(m, end, some_bytes::<P>(&source, groups, acts, &mut side, &place))
+                }
+            };
         }
     }
 }

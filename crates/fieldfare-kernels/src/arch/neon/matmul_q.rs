@@ -10,8 +10,10 @@
 
 use crate::acts::{Acts, Line, Planes, Side};
 use crate::arch::Out;
-use crate::quant::{GROUP, QuantData, QuantMatrix};
-use crate::tile::{self, TILE_BYTES, TILE_ROWS};
+use crate::arch::neon::source::Source;
+use crate::arch::output::store;
+use crate::quant::{QuantData, QuantMatrix};
+use crate::tile::TILE_ROWS;
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::ops::Range;
@@ -21,23 +23,24 @@ const QUADS: usize = TILE_ROWS / 4;
 /// Rows of activations that share a pass over a block: with one plane their sums fill half of the registers.
 const X_ROWS: usize = 4;
 
-/// Words, scales and biases of a group of 16 rows, word by word as tiles have them.
-struct Group {
-    words: [[[u32; 4]; QUADS]; GROUP / 8],
-    scales: [u16; TILE_ROWS],
-    biases: [u16; TILE_ROWS],
-}
-
 /// See `Table`.
 #[target_feature(enable = "neon,dotprod")]
-pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Acts, m_rows: usize, out: Out) {
+pub(in crate::arch) unsafe fn matmul_q(
+    w: &QuantMatrix<'_>,
+    rows: Range<usize>,
+    acts: &Acts,
+    m_rows: usize,
+    out: Out,
+) {
     // SAFETY: the caller's promise is passed on; words and planes are those of the operands.
     unsafe {
-        match (w.bits(), acts.planes()) {
-            (4, Planes::One) => blocks::<8, 1>(w, rows, acts, m_rows, out),
-            (4, Planes::Two) => blocks::<8, 2>(w, rows, acts, m_rows, out),
-            (_, Planes::One) => blocks::<16, 1>(w, rows, acts, m_rows, out),
-            (_, Planes::Two) => blocks::<16, 2>(w, rows, acts, m_rows, out),
+        match (w.bits(), w.data(), acts.planes()) {
+            (4, QuantData::Tiles { .. }, Planes::One) => blocks::<8, true, 1>(w, rows, acts, m_rows, out),
+            (4, QuantData::Tiles { .. }, Planes::Two) => blocks::<8, true, 2>(w, rows, acts, m_rows, out),
+            (4, QuantData::Rows { .. }, Planes::One) => blocks::<8, false, 1>(w, rows, acts, m_rows, out),
+            (4, QuantData::Rows { .. }, Planes::Two) => blocks::<8, false, 2>(w, rows, acts, m_rows, out),
+            (_, _, Planes::One) => blocks::<16, false, 1>(w, rows, acts, m_rows, out),
+            (_, _, Planes::Two) => blocks::<16, false, 2>(w, rows, acts, m_rows, out),
         }
     }
 }
@@ -45,9 +48,9 @@ pub(super) unsafe fn matmul_q(w: &QuantMatrix<'_>, rows: Range<usize>, acts: &Ac
 /// All 16-row blocks that `rows` touches.
 ///
 /// # Safety
-/// As `matmul_q`; `N` is the 32-bit words of a group and `P` the planes.
+/// As `matmul_q`; `N` is the 32-bit words of a group, `TILED` the layout, `P` the planes.
 #[target_feature(enable = "neon,dotprod")]
-unsafe fn blocks<const N: usize, const P: usize>(
+unsafe fn blocks<const N: usize, const TILED: bool, const P: usize>(
     w: &QuantMatrix<'_>,
     rows: Range<usize>,
     acts: &Acts,
@@ -55,151 +58,126 @@ unsafe fn blocks<const N: usize, const P: usize>(
     out: Out,
 ) {
     for block in rows.start / TILE_ROWS..rows.end.div_ceil(TILE_ROWS) {
+        let source = Source::new(w, block);
         let mut m = 0;
         while m < m_rows {
             // SAFETY: as many rows of activations are left as each call takes; the rest by the caller.
             m += unsafe {
+                let (source, first) = (&source, block * TILE_ROWS);
                 match m_rows - m {
-                    X_ROWS.. => some::<N, P, X_ROWS>(w, block, &rows, acts, m, out),
-                    2.. => some::<N, P, 2>(w, block, &rows, acts, m, out),
-                    _ => some::<N, P, 1>(w, block, &rows, acts, m, out),
+                    // 5 are 3 and 2.
+                    3 | 5 => some::<N, TILED, P, 3>(source, first, &rows, acts, m, out),
+                    X_ROWS.. => some::<N, TILED, P, X_ROWS>(source, first, &rows, acts, m, out),
+                    2 => some::<N, TILED, P, 2>(source, first, &rows, acts, m, out),
+                    _ => some::<N, TILED, P, 1>(source, first, &rows, acts, m, out),
                 }
             };
         }
     }
 }
 
-/// Block `block` times rows `m..m + M` of activations; returns M.
+/// The block that starts with row `first` times rows `m..m + M` of activations; returns M.
 ///
 /// # Safety
-/// They exist; `N` and `P` as `blocks`; `out` is valid for `rows` and these M.
+/// They exist; `source` is the block, of a matrix as wide as these rows, of `N` words a group and `TILED`; `P` is their planes;
+/// `out` is valid for `rows` and these M.
 #[target_feature(enable = "neon,dotprod")]
-unsafe fn some<const N: usize, const P: usize, const M: usize>(
-    w: &QuantMatrix<'_>,
-    block: usize,
+unsafe fn some<const N: usize, const TILED: bool, const P: usize, const M: usize>(
+    source: &Source,
+    first: usize,
     rows: &Range<usize>,
     acts: &Acts,
     m: usize,
     out: Out,
 ) -> usize {
-    let groups = w.groups();
-    let mut sums = [[vdupq_n_f32(0.0); QUADS]; M];
-    let mut copy =
-        Group { words: [[[0; 4]; QUADS]; GROUP / 8], scales: [0; TILE_ROWS], biases: [0; TILE_ROWS] };
+    let groups = acts.groups();
+    let mut sums = [[vdupq_n_f32(0.0); M]; QUADS];
     for g in 0..groups {
-        let (words, scales, biases) = group(w, block, g, &mut copy);
-        let lines: [&[Line; P]; M] = std::array::from_fn(|i| {
-            let at = ((m + i) * groups + g) * P;
-            acts.lines()[at..].first_chunk::<P>().expect("a row has P lines for each group")
-        });
+        let at: [usize; M] = std::array::from_fn(|i| (m + i) * groups + g);
+        let lines: [&[Line; P]; M] =
+            at.map(|at| acts.lines()[at * P..].first_chunk::<P>().expect("a row has P lines for each group"));
+        let sides = at.map(|at| acts.sides()[at]);
         let natural = if N == 16 { natural(&lines) } else { [[[vdupq_n_s8(0); 4]; P]; M] };
-        for quad in 0..QUADS {
-            // SAFETY: N words of 16 rows, 16 scales and 16 biases are there, in either form.
-            unsafe {
+        for (quad, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: the source has that quad and group, in this layout.
+            let (dots, (scale, bias)) = unsafe {
                 let dots = if N == 16 {
-                    bytes(std::array::from_fn(|lane| row_bytes(w, block, quad * 4 + lane, g)), &natural)
+                    bytes(source, quad, g, &natural)
                 } else {
-                    nibbles(words.add(quad * 16), &lines)
+                    nibbles::<TILED, P, M>(source, quad, g, &lines)
                 };
-                let side = |from: *const u8| {
-                    let bits = vld1_u8(from.add(quad * 8));
-                    vreinterpretq_f32_u32(vshll_n_u16::<16>(vreinterpret_u16_u8(bits)))
-                };
-                let (scale, bias) = (side(scales), side(biases));
-                for (i, dot) in dots.into_iter().enumerate() {
-                    let Side { step, sum } = acts.sides()[(m + i) * groups + g];
-                    let dot = if N == 16 { vaddq_s32(dot, vdupq_n_s32(128 * sum as i32)) } else { dot };
-                    let t = vfmaq_f32(vmulq_n_f32(bias, sum), scale, vcvtq_f32_s32(dot));
-                    sums[i][quad] = vfmaq_f32(sums[i][quad], vdupq_n_f32(step), t);
-                }
+                (dots, source.sides::<TILED>(quad, g))
+            };
+            for ((total, dot), Side { step, sum }) in sums.iter_mut().zip(dots).zip(sides) {
+                let dot = if N == 16 { vaddq_s32(dot, vdupq_n_s32(128 * sum as i32)) } else { dot };
+                let t = vfmaq_f32(vmulq_n_f32(bias, sum), scale, vcvtq_f32_s32(dot));
+                *total = vfmaq_f32(*total, vdupq_n_f32(step), t);
             }
         }
     }
-    for (i, sums) in sums.iter().enumerate() {
-        for (quad, sum) in sums.iter().enumerate() {
-            let mut lanes = [0.0f32; 4];
+    for i in 0..M {
+        let mut lanes = [0.0f32; TILE_ROWS];
+        for (lanes, sums) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(&sums) {
             // SAFETY: 4 floats.
-            unsafe { vst1q_f32(lanes.as_mut_ptr(), *sum) };
-            for (lane, sum) in lanes.into_iter().enumerate() {
-                let row = block * TILE_ROWS + quad * 4 + lane;
-                if rows.contains(&row) {
-                    // SAFETY: the row is in `rows`, and m + i by the caller.
-                    unsafe { *out.at(m + i, row) = sum };
-                }
-            }
+            unsafe { vst1q_f32(lanes.as_mut_ptr(), sums[i]) };
         }
+        // SAFETY: `out` is valid for `rows` and m + i by the caller.
+        unsafe { store(out, m + i, first, rows, &lanes) };
     }
     M
 }
 
-/// Where words, scales and biases of group `g` of a block are: in its tile, or gathered from source rows into `copy`
-/// (rows beyond the last repeat it).
-fn group(w: &QuantMatrix<'_>, block: usize, g: usize, copy: &mut Group) -> (*const u8, *const u8, *const u8) {
-    match w.data() {
-        QuantData::Tiles { data, panel_stride } => {
-            let tile = &data[block * panel_stride + g * TILE_BYTES..][..TILE_BYTES];
-            (tile.as_ptr(), tile[tile::TILE_SCALES..].as_ptr(), tile[tile::TILE_BIASES..].as_ptr())
-        }
-        QuantData::Rows { weights, scales, biases } => {
-            for lane in 0..TILE_ROWS {
-                let at = (block * TILE_ROWS + lane).min(w.rows() - 1) * w.groups() + g;
-                // Those of 8 bits are taken where they are.
-                if w.bits() == 4 {
-                    let words = weights[at * GROUP / 2..][..GROUP / 2].as_chunks::<4>().0;
-                    for (to, word) in copy.words.iter_mut().zip(words) {
-                        to[lane / 4][lane % 4] = u32::from_ne_bytes(*word);
-                    }
-                }
-                let half = |bytes: &[u8]| u16::from_ne_bytes([bytes[at * 2], bytes[at * 2 + 1]]);
-                (copy.scales[lane], copy.biases[lane]) = (half(scales), half(biases));
-            }
-            let (scales, biases) = (copy.scales.as_ptr(), copy.biases.as_ptr());
-            (copy.words.as_ptr().cast(), scales.cast(), biases.cast())
-        }
-    }
-}
-
-/// Group `g` of a row of 8-bit weights; the last row's for lanes beyond it.
-fn row_bytes<'a>(w: &QuantMatrix<'a>, block: usize, lane: usize, g: usize) -> &'a [u8; GROUP] {
-    let QuantData::Rows { weights, .. } = w.data() else { unreachable!("8-bit weights are in source order") };
-    let at = (block * TILE_ROWS + lane).min(w.rows() - 1) * w.groups() + g;
-    weights[at * GROUP..].first_chunk().expect("a row has 64 bytes for each group")
-}
-
-/// The integer dot products of 4 rows of 4-bit weights.
+/// The integer dot products of a quad of rows of 4-bit weights.
 ///
 /// # Safety
-/// 16 bytes are readable at `words` and at each of the next 7 steps of 64 bytes.
+/// The source has that quad and group, in tiles if `TILED`, else in source order.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-unsafe fn nibbles<const P: usize, const M: usize>(
-    words: *const u8,
+unsafe fn nibbles<const TILED: bool, const P: usize, const M: usize>(
+    source: &Source,
+    quad: usize,
+    g: usize,
     lines: &[&[Line; P]; M],
 ) -> [int32x4_t; M] {
     let mut dots = [[vdupq_n_s32(0); P]; M];
-    for part in 0..4 {
-        // Columns 16 part.. of each line, one word of 4 a lane.
-        let x: [[int8x16_t; P]; M] = std::array::from_fn(|m| {
-            // SAFETY: a line has four parts of 16 bytes.
-            std::array::from_fn(|p| unsafe { vld1q_s8(lines[m][p].0.as_ptr().add(part * 16)) })
-        });
-        // SAFETY: the word is one of 8.
-        let load = |k: usize| unsafe { vld1q_u8(words.add(k * 64)) };
-        let (a, b) = (load(part * 2), load(part * 2 + 1));
-        let low = vdupq_n_u8(15);
-        // The weights that go with the four words of a part, in the order of the line.
-        let weights = [vandq_u8(a, low), vshrq_n_u8::<4>(a), vandq_u8(b, low), vshrq_n_u8::<4>(b)];
-        let weights = weights.map(|w| vreinterpretq_s8_u8(w));
-        for (dots, x) in dots.iter_mut().zip(&x) {
-            for (dot, &x) in dots.iter_mut().zip(x) {
-                *dot = sdot_word::<0>(*dot, weights[0], x);
-                *dot = sdot_word::<1>(*dot, weights[1], x);
-                *dot = sdot_word::<2>(*dot, weights[2], x);
-                *dot = sdot_word::<3>(*dot, weights[3], x);
+    for half in 0..2 {
+        // SAFETY: by the caller; a group has 8 words.
+        let words = unsafe {
+            if TILED {
+                [0, 1, 2, 3].map(|k| source.word(quad, g, half * 4 + k))
+            } else {
+                turned([0, 1, 2, 3].map(|i| source.bytes::<8>(quad * 4 + i, g, half)))
+            }
+        };
+        for (part, words) in words.as_chunks::<2>().0.iter().enumerate() {
+            let [a, b] = words.map(|words| vreinterpretq_u8_u32(words));
+            let low = vdupq_n_u8(15);
+            // The weights that go with the four words of a part, in the order of the line.
+            let weights = [vandq_u8(a, low), vshrq_n_u8::<4>(a), vandq_u8(b, low), vshrq_n_u8::<4>(b)];
+            let weights = weights.map(|w| vreinterpretq_s8_u8(w));
+            for (dots, lines) in dots.iter_mut().zip(lines) {
+                for (dot, line) in dots.iter_mut().zip(*lines) {
+                    // SAFETY: a line has four parts of 16 bytes.
+                    let x = unsafe { vld1q_s8(line.0.as_ptr().add((half * 2 + part) * 16)) };
+                    *dot = sdot_word::<0>(*dot, weights[0], x);
+                    *dot = sdot_word::<1>(*dot, weights[1], x);
+                    *dot = sdot_word::<2>(*dot, weights[2], x);
+                    *dot = sdot_word::<3>(*dot, weights[3], x);
+                }
             }
         }
     }
     dots.map(|dots| join(&dots))
+}
+
+/// Four words of each of four rows as words of all four, one row a lane.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn turned(rows: [uint8x16_t; 4]) -> [uint32x4_t; 4] {
+    let [a, b, c, d] = rows.map(|row| vreinterpretq_u32_u8(row));
+    let (first, second) = ((vzip1q_u32(a, c), vzip1q_u32(b, d)), (vzip2q_u32(a, c), vzip2q_u32(b, d)));
+    let [low, high] = [first, second].map(|(ac, bd)| [vzip1q_u32(ac, bd), vzip2q_u32(ac, bd)]);
+    [low[0], low[1], high[0], high[1]]
 }
 
 /// The lines with their columns in order, 16 at a time.
@@ -220,17 +198,22 @@ fn natural<const P: usize, const M: usize>(lines: &[&[Line; P]; M]) -> [[[int8x1
     })
 }
 
-/// The integer dot products of 4 rows of 8-bit weights, those of `q - 128`.
+/// The integer dot products of a quad of rows of 8-bit weights, those of `q - 128`.
+///
+/// # Safety
+/// The source has that quad and group, of 8 bits in source order.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn bytes<const P: usize, const M: usize>(
-    rows: [&[u8; GROUP]; 4],
+unsafe fn bytes<const P: usize, const M: usize>(
+    source: &Source,
+    quad: usize,
+    g: usize,
     x: &[[[int8x16_t; 4]; P]; M],
 ) -> [int32x4_t; M] {
-    let weights = rows.map(|row| {
+    let weights: [[int8x16_t; 4]; 4] = std::array::from_fn(|i| {
         std::array::from_fn(|part| {
-            // SAFETY: a row has four parts of 16 bytes.
-            let q = unsafe { vld1q_u8(row.as_ptr().add(part * 16)) };
+            // SAFETY: by the caller; a group has four parts of 16 bytes.
+            let q = unsafe { source.bytes::<16>(quad * 4 + i, g, part) };
             vreinterpretq_s8_u8(veorq_u8(q, vdupq_n_u8(128)))
         })
     });

@@ -2,7 +2,8 @@
 //! multiply-add are part of the base architecture). Written-out loops replace entries of this table one by one,
 //! in files named as in the other folders: so far the integer products, where the CPU has `sdot`.
 
-mod matmul_q;
+pub(super) mod matmul_q;
+pub(super) mod source;
 
 use super::{Table, scalar};
 
