@@ -276,13 +276,13 @@ fn refused(address: SocketAddr, error: &std::io::Error) -> StartError {
     }
 }
 
-/// Whether a server of this kind answers there.
+/// Whether a server of this kind answers there. It may be busy; what says nothing for so long is taken for another program.
 fn is_ours(address: SocketAddr) -> bool {
-    let wait = Some(Duration::from_millis(300));
+    const PATIENCE: Duration = Duration::from_secs(2);
     let ask = || -> std::io::Result<Vec<u8>> {
-        let mut stream = StdStream::connect_timeout(&address, Duration::from_millis(300))?;
-        stream.set_read_timeout(wait)?;
-        stream.set_write_timeout(wait)?;
+        let mut stream = StdStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
         let mut seen = vec![0; 4096];
         let mut len = 0;

@@ -10,7 +10,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The commit of everything it has.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -160,6 +160,8 @@ struct Shared {
     asked: Mutex<Vec<Asked>>,
     count: AtomicUsize,
     sent: AtomicU64,
+    /// Connections.
+    open: AtomicUsize,
     stop: AtomicBool,
 }
 
@@ -198,6 +200,7 @@ impl FakeHub {
             asked: Mutex::default(),
             count: AtomicUsize::new(0),
             sent: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
         });
         let hub = shared.clone();
@@ -207,8 +210,12 @@ impl FakeHub {
                     return;
                 }
                 let hub = hub.clone();
-                // A client that leaves in the middle is no event here.
-                std::thread::spawn(move || drop(serve(&hub, stream, port)));
+                hub.open.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || {
+                    // A client that leaves in the middle is no event here.
+                    drop(serve(&hub, stream, port));
+                    hub.open.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
         Self { shared, port }
@@ -224,9 +231,22 @@ impl FakeHub {
         self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Bytes of bodies sent so far.
+    /// Bytes of bodies sent so far, those that are just being sent included.
     pub fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::Relaxed)
+    }
+
+    /// Waits until nobody is connected any more. An install that ended early leaves threads that still receive; only
+    /// after them [`FakeHub::sent`] stands still.
+    ///
+    /// # Panics
+    /// If somebody stays for minutes.
+    pub fn at_rest(&self) {
+        let end = Instant::now() + Duration::from_secs(120);
+        while self.shared.open.load(Ordering::SeqCst) > 0 {
+            assert!(Instant::now() < end, "somebody stays connected");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -396,8 +416,9 @@ fn body(
         if fault == Fault::Flip && at <= half && half < at + n {
             part[usize::try_from(half - at).unwrap_or(0)] ^= 0x10;
         }
-        stream.write_all(part)?;
+        // Counted first: whoever has received a byte finds it counted.
         hub.sent.fetch_add(n, Ordering::Relaxed);
+        stream.write_all(part)?;
         at += n;
     }
     if fault == Fault::Surplus {

@@ -4,10 +4,12 @@
 mod demo;
 pub mod fake_hub;
 pub mod gemma4;
+mod port;
 mod tree;
 
 #[cfg(feature = "demo")]
 pub use demo::demo;
+pub use port::NobodyThere;
 pub use tree::{Dice, contents, names, rounds};
 
 use std::path::PathBuf;

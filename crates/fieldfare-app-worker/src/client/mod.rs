@@ -167,9 +167,8 @@ mod tests {
 
     #[test]
     fn a_service_that_is_not_there_is_gone() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        drop(listener);
+        let nobody = fieldfare_testing::NobodyThere::new();
+        let address = nobody.address().to_string();
         assert!(matches!(Client::new(&address, "k".into()).count("x"), Err(Failure::Gone(_))));
     }
 }

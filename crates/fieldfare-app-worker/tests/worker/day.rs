@@ -76,7 +76,7 @@ fn a_conversation_from_its_first_question_to_its_export() {
 #[test]
 fn stopping_is_quick_keeps_what_is_there_and_the_next_answer_begins() {
     let home = Home::new();
-    let mut rig = home.loaded();
+    let mut rig = home.loaded_for_long();
     let id = rig.create("");
     for _ in 0..3 {
         let (_, answer) = rig.ask_first(id, ENDLESS, endless());
@@ -153,7 +153,7 @@ fn documents_are_read_counted_and_stand_before_the_question() {
 #[test]
 fn samples_show_the_moment_and_only_while_they_are_wanted() {
     let home = Home::new();
-    let mut rig = home.loaded();
+    let mut rig = home.loaded_for_long();
     let id = rig.create("");
     rig.ask(id, ENDLESS, endless());
     let sample = rig.wait("a busy sample", |event| match event {

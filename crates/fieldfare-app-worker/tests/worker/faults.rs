@@ -137,7 +137,7 @@ fn a_second_start_is_refused_and_the_first_hears_of_it() {
 #[test]
 fn commands_about_nothing_are_answered_in_words() {
     let home = Home::new();
-    let mut rig = home.loaded();
+    let mut rig = home.loaded_for_long();
     let nothing = ConversationId(999);
     let id = rig.create("");
     for command in [

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Longest wait for anything; a busy machine is slow.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn model(path: &Path) -> Model {
     Model { path: path.to_path_buf(), name: "demo".into(), bytes: 1, is_demo: true }
@@ -85,6 +85,15 @@ impl Home {
     pub(crate) fn loaded(&self) -> Rig {
         let mut rig = self.open();
         rig.load(&demo());
+        rig
+    }
+
+    /// The same with room for an answer that goes on while a busy machine lets nobody look at it.
+    pub(crate) fn loaded_for_long(&self) -> Rig {
+        let mut rig = self.open();
+        let settings = EngineSettings { context: Some(4096), ..settings() };
+        rig.tell(Command::Load { model: model(&demo()), settings });
+        rig.ready();
         rig
     }
 

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! prints the distribution: processor time of this thread (where the system tells it), which other programs do not
-//! disturb, and time by the clock, which they do. The bounds hold for the processor time of optimized builds; unoptimized
-//! ones get tenfold, and fewer frames. What must not grow with the answer, the number of rows drawn, is checked everywhere.
+//! disturb, and time by the clock, which they do. Milliseconds bound the processor time of optimized builds. Unoptimized
+//! ones, which are also those of CI on whatever machine, draw fewer frames and hold the usual one against a frame in which
+//! nothing is open, on the same machine. What must not grow with the answer, the number of rows drawn, is checked everywhere.
 
 use crate::Told;
 use crate::fake::{Fake, NOW, message};
@@ -20,7 +21,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Milliseconds that a frame may take on the window's thread.
-const FRAME: f64 = if cfg!(debug_assertions) { 160.0 } else { 16.0 };
+const FRAME: f64 = 16.0;
+/// What the usual frame of an unoptimized build may take, in frames with nothing open: the longest takes about 12.
+const PLAIN_FRAMES: f64 = 60.0;
 /// Frames of a measurement.
 const FRAMES: usize = if cfg!(debug_assertions) { 40 } else { 900 };
 
@@ -219,6 +222,16 @@ impl Pane {
     }
 }
 
+/// Frames with nothing open, by which others are judged.
+fn plain(pane: &mut Pane) -> (f64, f64) {
+    pane.measure("idle, nothing open", |_, _| Vec::new())
+}
+
+/// Whether frames of which the usual and the longest took so long are smooth.
+fn smooth(frames: (f64, f64), plain: (f64, f64)) -> bool {
+    if cfg!(debug_assertions) { frames.0 <= PLAIN_FRAMES * plain.0 } else { frames.1 <= FRAME }
+}
+
 fn wheel(number: usize) -> Vec<Event> {
     let delta = vec2(0.0, if number % 50 < 25 { 400.0 } else { -300.0 });
     vec![
@@ -238,7 +251,7 @@ fn long_answers_and_many_conversations_cost_what_is_visible() {
     let began = Instant::now();
     let mut pane = Pane::new();
     println!("start with 2,000 conversations: {:.3} s", began.elapsed().as_secs_f64());
-    let first = pane.measure("idle, nothing open", |_, _| Vec::new());
+    let first = plain(&mut pane);
     pane.open_the_long_one();
     let (drawn, all) = pane.app.cache.chat.drawn;
     assert!(all > 2_500, "{all} rows");
@@ -247,12 +260,14 @@ fn long_answers_and_many_conversations_cost_what_is_visible() {
     let scroll = pane.measure("scrolling through it", |_, number| wheel(number));
     let (drawn, _) = pane.app.cache.chat.drawn;
     assert!(drawn < 60, "{drawn} of {all} rows drawn");
-    assert!(first.1 <= FRAME && idle.1 <= FRAME && scroll.1 <= FRAME, "{first:?} {idle:?} {scroll:?}");
+    let all_smooth = [first, idle, scroll].into_iter().all(|frames| smooth(frames, first));
+    assert!(all_smooth, "{first:?} {idle:?} {scroll:?}");
 }
 
 #[test]
 fn streaming_at_the_end_of_a_long_answer_is_smooth() {
     let mut pane = Pane::new();
+    let plain = plain(&mut pane);
     pane.open_the_long_one();
     pane.ask();
     // It has 200,000 characters already when the measurement begins.
@@ -262,10 +277,10 @@ fn streaming_at_the_end_of_a_long_answer_is_smooth() {
     let streaming = pane.stream("streaming into 200,000 characters", &text);
     let (drawn, all) = pane.app.cache.chat.drawn;
     assert!(drawn < 60 && all > 5_000, "{drawn} of {all} rows drawn");
-    assert!(streaming.1 <= FRAME, "{streaming:?}");
+    assert!(smooth(streaming, plain), "{streaming:?} {plain:?}");
     pane.context.enable_accesskit();
     let read = pane.stream("the same with a screen reader", &text);
-    assert!(read.1 <= FRAME, "{read:?}");
+    assert!(smooth(read, plain), "{read:?} {plain:?}");
     pane.context.disable_accesskit();
     pane.fake.finish(Progress::Done);
     pane.settle();
@@ -275,6 +290,7 @@ fn streaming_at_the_end_of_a_long_answer_is_smooth() {
 fn streaming_what_is_hard_to_lay_out_is_smooth_too() {
     for (what, text) in hard_answers() {
         let mut pane = Pane::new();
+        let plain = plain(&mut pane);
         pane.open_the_long_one();
         pane.ask();
         // Nearly as long as a block gets before it is cut.
@@ -283,6 +299,6 @@ fn streaming_what_is_hard_to_lay_out_is_smooth_too() {
         pane.settle();
         let rest: String = text.chars().skip(3_000).collect();
         let streaming = pane.stream(what, &rest);
-        assert!(streaming.1 <= FRAME, "{what}: {streaming:?}");
+        assert!(smooth(streaming, plain), "{what}: {streaming:?} {plain:?}");
     }
 }

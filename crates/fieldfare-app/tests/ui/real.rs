@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Longest wait for anything; a busy machine is slow.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// Seconds of the window's clock between two frames, which follow each other about as quickly.
 const STEP: f32 = 0.02;
 /// A question that the demonstration model never stops to answer, until the context is full.

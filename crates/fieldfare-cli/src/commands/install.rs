@@ -25,6 +25,8 @@ mod source;
 /// Time between two lines where no progress bar can be, and between two events.
 const LINES: Duration = Duration::from_secs(10);
 const EVENTS: Duration = Duration::from_millis(500);
+/// Two looks at one wait see its end this much apart at most; the next one's end is later than that.
+const SAME_WAIT: Duration = Duration::from_millis(200);
 
 /// Installs a checkpoint, from a folder or over a network.
 ///
@@ -159,7 +161,7 @@ struct Work {
     told: Cell<Option<Instant>>,
     first: Cell<Option<(Instant, u64)>>,
     /// What is left of the wait that was last heard of.
-    waits: Cell<Option<Duration>>,
+    waits: Cell<Option<Instant>>,
 }
 
 impl Work {
@@ -230,11 +232,13 @@ impl Work {
 
     /// Each wait before another try is said once, when it begins.
     fn tell_waiting(&self, stage: &str, waiting: Option<Waiting>) {
-        // Within one wait less and less is left; waits of several connections are one.
-        let before = self.waits.replace(waiting.map(|waiting| waiting.left));
-        let Some(waiting) = waiting.filter(|now| before.is_none_or(|before| now.left > before)) else {
+        // A wait is told from others by its end, however seldom it is looked at; waits of several connections are one.
+        let Some(waiting) = waiting else { return };
+        let end = Instant::now() + waiting.left;
+        if self.waits.get().is_some_and(|said| end < said + SAME_WAIT) {
             return;
-        };
+        }
+        self.waits.set(Some(end));
         if self.json {
             let line = serde_json::json!({
                 "event": "waiting", "stage": stage, "seconds": waiting.left.as_secs_f64(),

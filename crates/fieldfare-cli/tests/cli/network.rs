@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use fieldfare_testing::fake_hub::{FakeHub, REPO};
@@ -18,12 +19,15 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::hub::{command, files, hub};
 use crate::support::{Home, binary, install};
 
+/// Longest wait for anything; a busy machine is slow.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 fn tls(name: &str) -> PathBuf {
     fieldfare_testing::fixtures().join("tls").join(name)
 }
 
-/// A port where the hub is spoken to over TLS.
-fn encrypted(hub: &FakeHub) -> u16 {
+/// A port where the hub is spoken to over TLS, and what hears of each client that leaves without having asked for anything.
+fn encrypted(hub: &FakeHub) -> (u16, Receiver<()>) {
     let chain = vec![CertificateDer::from_pem_file(tls("server.pem")).unwrap()];
     let key = PrivateKeyDer::from_pem_file(tls("server.key")).unwrap();
     let config = Arc::new(
@@ -37,19 +41,31 @@ fn encrypted(hub: &FakeHub) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let plain = hub.endpoint();
+    let (left, leavers) = mpsc::channel();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let connection = ServerConnection::new(config.clone()).unwrap();
-            let plain = plain.clone();
-            // A client that leaves, or does not trust the certificate, is no event here.
-            std::thread::spawn(move || drop(forward(StreamOwned::new(connection, stream), &plain, port)));
+            let (plain, left) = (plain.clone(), left.clone());
+            std::thread::spawn(move || {
+                let mut asked = 0;
+                // A client that leaves, or does not trust the certificate, is no error here.
+                let _ = forward(StreamOwned::new(connection, stream), &plain, port, &mut asked);
+                if asked == 0 {
+                    let _ = left.send(()); // a test that has ended hears nothing
+                }
+            });
         }
     });
-    port
+    (port, leavers)
 }
 
-/// One request after the other; redirects name this port instead of the hub's.
-fn forward(client: StreamOwned<ServerConnection, TcpStream>, plain: &str, port: u16) -> std::io::Result<()> {
+/// One request after the other, which are counted; redirects name this port instead of the hub's.
+fn forward(
+    client: StreamOwned<ServerConnection, TcpStream>,
+    plain: &str,
+    port: u16,
+    asked: &mut usize,
+) -> std::io::Result<()> {
     let mut client = BufReader::new(client);
     let mut to = TcpStream::connect(plain.trim_start_matches("http://"))?;
     let mut from = BufReader::new(to.try_clone()?);
@@ -58,6 +74,7 @@ fn forward(client: StreamOwned<ServerConnection, TcpStream>, plain: &str, port: 
         if request.is_empty() {
             return Ok(());
         }
+        *asked += 1;
         to.write_all(request.as_bytes())?;
         let reply = head(&mut from)?;
         let length = |line: &str| line.strip_prefix("Content-Length: ").and_then(|n| n.parse().ok());
@@ -98,7 +115,8 @@ fn head(reader: &mut impl BufRead) -> std::io::Result<String> {
 fn certificates_are_those_of_the_system() {
     let home = Home::new();
     let hub = hub(Duration::ZERO);
-    let endpoint = format!("https://localhost:{}", encrypted(&hub));
+    let (port, _leavers) = encrypted(&hub);
+    let endpoint = format!("https://localhost:{port}");
     let output = home.path("m.gturbo");
     let ran = command(&home, &hub, &output)
         .env("HF_ENDPOINT", &endpoint)
@@ -116,15 +134,19 @@ fn certificates_are_those_of_the_system() {
     }
     // With other authorities it is not spoken to: not one request arrives.
     let before = hub.asked().len();
+    let (port, leavers) = encrypted(&hub);
     let mut child = command(&home, &hub, &home.path("other.gturbo"))
-        .env("HF_ENDPOINT", &endpoint)
+        .env("HF_ENDPOINT", format!("https://localhost:{port}"))
         .env("SSL_CERT_FILE", "/dev/null")
         .env_remove("SSL_CERT_DIR")
         .arg("--quiet")
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_secs(2));
+    // It has seen the certificate, and tried once more.
+    for _ in 0..2 {
+        leavers.recv_timeout(PATIENCE).expect("it leaves when it has seen the certificate");
+    }
     let _ = child.kill(); // it may have ended by itself
     child.wait().unwrap();
     assert_eq!(hub.asked().len(), before);
@@ -156,7 +178,7 @@ fn proxies() {
         .spawn()
         .unwrap();
     let (stream, _) = proxy.accept().unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let asked = head(&mut BufReader::new(stream)).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();

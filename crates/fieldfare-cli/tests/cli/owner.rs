@@ -4,6 +4,7 @@ use crate::support::{Home, binary, copy, tiny_model};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// The tiny model without tokenizer and without ids that end an answer: it goes on until it is stopped.
 fn endless_model() -> &'static Path {
@@ -29,11 +30,11 @@ fn endless_model() -> &'static Path {
     path
 }
 
-/// A generation that goes on until it is stopped; returns when it owns the model.
+/// A generation that goes on for minutes unless it is stopped; returns when it owns the model.
 fn long_generation(home: &Home, json: bool) -> Child {
     let tokens = home.write("tokens.json", "[2, 5]");
     let mut command = Command::new(binary());
-    command.args(["generate", "--max-new", "4000", "--max-context", "4096", "--tokens-file"]);
+    command.args(["generate", "--max-new", "32000", "--max-context", "32768", "--tokens-file"]);
     command.arg(tokens).arg("--model").arg(endless_model()).envs(home.environment());
     if json {
         command.arg("--json");
@@ -48,15 +49,12 @@ fn wait_for_owner(home: &Home) {
         let notes = std::fs::read_dir(home.path("run/fieldfare")).into_iter().flatten();
         notes.flatten().any(|entry| entry.path().extension().is_some_and(|end| end == "owner"))
     };
-    for _ in 0..1000 {
-        if owned() {
-            // The lock is the first thing that is taken: now the work begins.
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+    let end = Instant::now() + Duration::from_secs(120);
+    // The lock is the first thing that is taken, after signals are listened to.
+    while !owned() {
+        assert!(Instant::now() < end, "nobody took the model");
+        std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("nobody took the model");
 }
 
 #[cfg(unix)]
@@ -117,11 +115,11 @@ fn an_interrupted_json_answer_is_empty_or_whole() {
 #[test]
 fn an_interrupted_score_prints_nothing() {
     let home = Home::new();
-    let ids: Vec<u32> = (0..4096).map(|i| 2 + i % 500).collect();
+    let ids: Vec<u32> = (0..32_000).map(|i| 2 + i % 500).collect();
     let tokens = home.write("long.json", serde_json::to_string(&ids).unwrap());
     let mut command = Command::new(binary());
     command
-        .args(["score", "--json", "--quiet", "--tokens-file"])
+        .args(["score", "--max-context", "32768", "--json", "--quiet", "--tokens-file"])
         .arg(tokens)
         .arg("--model")
         .arg(endless_model());

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::hub::{command, files, hub};
+use crate::hub::{command, files, held_hub, hub};
 use crate::support::{Home, binary, install};
 
 /// Waits until the install has something to lose.
@@ -13,7 +15,7 @@ fn until_begun(output: &Path) {
     journal.push(".install.journal");
     let started = Instant::now();
     while !Path::new(&journal).exists() {
-        assert!(started.elapsed() < Duration::from_secs(60), "it does not begin");
+        assert!(started.elapsed() < Duration::from_secs(120), "it does not begin");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -21,7 +23,9 @@ fn until_begun(output: &Path) {
 #[test]
 fn the_second_of_two_installers_is_told_who_the_first_is() {
     let home = Home::new();
-    let (hub, output) = (hub(Duration::from_millis(20)), home.path("m.gturbo"));
+    let (held, output) = (Arc::new(AtomicBool::new(true)), home.path("m.gturbo"));
+    let holds = held.clone();
+    let hub = held_hub(move || holds.load(Ordering::Relaxed));
     let first = command(&home, &hub, &output).arg("--quiet").stderr(Stdio::piped()).spawn().unwrap();
     until_begun(&output);
     for args in [&["--quiet"][..], &["--discard"]] {
@@ -31,6 +35,7 @@ fn the_second_of_two_installers_is_told_who_the_first_is() {
         assert!(err.contains(&format!("in use by another installer, process {}", first.id())), "{err}");
         assert!(err.contains("wait for that process"), "{err}");
     }
+    held.store(false, Ordering::Relaxed);
     let first = first.wait_with_output().unwrap();
     assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
     let local = home.path("local.gturbo");
@@ -42,7 +47,9 @@ fn the_second_of_two_installers_is_told_who_the_first_is() {
 #[test]
 fn ctrl_c_pauses_and_says_how_to_go_on() {
     let home = Home::new();
-    let (hub, output) = (hub(Duration::from_millis(20)), home.path("m.gturbo"));
+    let (held, output) = (Arc::new(AtomicBool::new(true)), home.path("m.gturbo"));
+    let holds = held.clone();
+    let hub = held_hub(move || holds.load(Ordering::Relaxed));
     let child = command(&home, &hub, &output).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     until_begun(&output);
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
@@ -55,10 +62,12 @@ fn ctrl_c_pauses_and_says_how_to_go_on() {
         "{err}"
     );
     assert!(!output.exists());
+    held.store(false, Ordering::Relaxed);
     let again = command(&home, &hub, &output).arg("--quiet").output().unwrap();
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
     // Paused once more, and given up: nothing is left.
     std::fs::remove_dir_all(&output).unwrap();
+    held.store(true, Ordering::Relaxed);
     let mut child = command(&home, &hub, &output).arg("--quiet").spawn().unwrap();
     until_begun(&output);
     child.kill().unwrap();
@@ -99,7 +108,9 @@ fn with_disk(size: &str, place: &Path, script: &str, variables: &[(&str, &Path)]
 #[test]
 fn a_small_disk_that_fills_up_and_one_that_is_read_only() {
     let home = Home::new();
-    let hub = hub(Duration::from_millis(20));
+    let log = home.path("log");
+    let full = home.path("log.full");
+    let hub = held_hub(move || !full.exists());
     let local = home.path("local.gturbo");
     assert_eq!(install(&home, &local, "tiled").code, 0);
     let disk = home.path("a disk, größer");
@@ -110,6 +121,7 @@ fn a_small_disk_that_fills_up_and_one_that_is_read_only() {
         go --quiet 2> "$L.first" & pid=$!
         while [ ! -s "$D/mein Modell.gturbo.install.journal" ] && kill -0 $pid; do sleep 0.01; done
         cat /dev/zero > "$D/ballast" 2> "$L.cat"
+        : > "$L.full"
         wait $pid; echo "first $?"; cat "$L.first"
         rm "$D/ballast"
         go --quiet; echo "second $?"
@@ -123,7 +135,6 @@ fn a_small_disk_that_fills_up_and_one_that_is_read_only() {
     crate::support::copy(&local, &plain);
     std::fs::remove_file(plain.join("verified-install.json")).unwrap();
     let endpoint = home.write("endpoint", hub.endpoint());
-    let log = home.path("log");
     let variables = [("H", &*endpoint), ("L", &*log), ("W", &*plain), ("XDG_DATA_HOME", &*home.path("data"))];
     let Some(out) = with_disk("20m", &disk, script, &variables) else { return };
     println!("{out}");

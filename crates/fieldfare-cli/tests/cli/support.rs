@@ -43,7 +43,8 @@ impl Home {
     pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(binary());
         command.envs(self.environment()).env_remove("FIELDFARE_MODEL").args(args);
-        command.timeout(std::time::Duration::from_secs(120));
+        // For what hangs; a busy machine is slow.
+        command.timeout(std::time::Duration::from_secs(300));
         command
     }
 

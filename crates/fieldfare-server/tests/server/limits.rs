@@ -424,7 +424,7 @@ fn an_answer_ends_when_its_time_is_up() {
     let server = Server::with(Options { max_generation: Some(time), ..Options::default() }, 32_768);
     let start = Instant::now();
     let events = server.post(chat, &endless(&server)).events();
-    assert!(start.elapsed() >= time && events.len() > 2);
+    assert!(start.elapsed() >= time && events.len() >= 2, "{events:?}");
     assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], "length");
 }
 

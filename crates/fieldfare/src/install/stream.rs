@@ -2,7 +2,7 @@
 //! at the next missing byte.
 
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::hub::{Hub, shown};
 use super::plan::Piece;
@@ -169,14 +169,17 @@ pub(crate) fn buffer(len: u64) -> Result<Buffer> {
 }
 
 /// Waits, and hears a wish to stop.
-pub(crate) fn sleep(mut wait: Duration, trouble: Trouble, stop: &mut dyn FnMut(Event) -> bool) -> Result<()> {
-    while !wait.is_zero() {
-        if stop(Event::Pause(Waiting { left: wait, trouble })) {
+pub(crate) fn sleep(wait: Duration, trouble: Trouble, stop: &mut dyn FnMut(Event) -> bool) -> Result<()> {
+    // Up to a moment: on a busy machine a nap takes longer than it should.
+    let start = Instant::now();
+    loop {
+        let left = wait.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Ok(());
+        }
+        if stop(Event::Pause(Waiting { left, trouble })) {
             return Err(Error::Cancelled);
         }
-        let nap = wait.min(TICK);
-        std::thread::sleep(nap);
-        wait -= nap;
+        std::thread::sleep(left.min(TICK));
     }
-    Ok(())
 }

@@ -38,7 +38,8 @@ fn options(hub: &FakeHub, output: &Path) -> FetchOptions {
         tries: 4,
         first: Duration::from_millis(1),
         longest: Duration::from_millis(4),
-        stall: Duration::from_secs(5),
+        // What a busy machine takes for an answer is no stall, which would be asked for again.
+        stall: Duration::from_secs(120),
     };
     let options = FetchOptions::new(remote, output);
     FetchOptions { allow_unpinned: true, connections: 4, patience, range: 64 << 10, ..options }

@@ -255,8 +255,11 @@ impl Transfer {
         if received != self.seen.1 {
             self.seen = (Instant::now(), received);
         }
-        let (heard, waiting) = (*lock(&self.shared.pause))?;
-        let waits = self.seen.0.elapsed() >= QUIET && heard.elapsed() < 5 * TICK;
+        let (heard, mut waiting) = (*lock(&self.shared.pause))?;
+        let ago = heard.elapsed();
+        let waits = self.seen.0.elapsed() >= QUIET && ago < 5 * TICK;
+        // What is left of it now.
+        waiting.left = waiting.left.saturating_sub(ago);
         waits.then_some(waiting)
     }
 

@@ -21,6 +21,22 @@ fn least(fixture: &Fixture, options: &EngineOptions, step: u64) -> (Engine, u64)
     }
 }
 
+/// The same with room for more contexts. The least is opened only once: by the next time the process itself may hold a page
+/// more, which counts.
+fn with_more(
+    engine: Engine,
+    fixture: &Fixture,
+    contexts: u64,
+    memory: MemoryBudget,
+    options: &EngineOptions,
+) -> Engine {
+    if contexts == 0 {
+        return engine;
+    }
+    drop(engine);
+    fixture.open(EngineOptions { memory, ..options.clone() })
+}
+
 /// In tight budgets conversations give way to slots and to each other; in wider ones slots stay and conversations have what
 /// is left.
 #[test]
@@ -32,8 +48,7 @@ fn tight_budgets_give_the_same_and_are_kept() {
     for contexts in [0, 1, 3] {
         let (engine, bytes) = least(&fixture, &options, 1 << 20);
         let bytes = bytes + contexts * engine.plan().kv_full_bytes;
-        drop(engine);
-        let engine = fixture.open(EngineOptions { memory: MemoryBudget::Bytes(bytes), ..options.clone() });
+        let engine = with_more(engine, &fixture, contexts, MemoryBudget::Bytes(bytes), &options);
         let plan = engine.plan().clone();
         assert_eq!(plan.shared_bytes.is_some(), contexts < 2, "{plan}");
         let room = bytes - plan.core_bytes - plan.process_bytes - plan.scratch_bytes;
@@ -102,9 +117,7 @@ fn texts_side_by_side_stay_inside_the_budget() {
     for contexts in [0, 1, 4] {
         let (engine, bytes) = least(&fixture, &options, 1 << 20);
         let bytes = bytes + contexts * engine.plan().kv_full_bytes;
-        drop(engine);
-        let memory = MemoryBudget::Bytes(bytes);
-        let mut engine = fixture.open(EngineOptions { memory, ..options.clone() });
+        let mut engine = with_more(engine, &fixture, contexts, MemoryBudget::Bytes(bytes), &options);
         let plan = engine.plan().clone();
         let room = bytes - plan.core_bytes - plan.process_bytes - plan.scratch_bytes;
         let mut most = 0;
@@ -117,5 +130,7 @@ fn texts_side_by_side_stay_inside_the_budget() {
         assert_same(&found, &wanted, &format!("{contexts}: {plan}"));
         slots.push((plan.slots, most));
     }
-    assert!(slots.is_sorted() && slots[0].1 < slots[2].1, "{slots:?}");
+    // Where there is enough for all, what is held at most is not the same each time.
+    assert!(slots.is_sorted_by_key(|(slots, _)| *slots), "{slots:?}");
+    assert!(slots[0].1 < slots[1].1 && slots[0].1 < slots[2].1, "{slots:?}");
 }

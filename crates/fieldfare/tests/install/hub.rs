@@ -56,11 +56,21 @@ pub(crate) fn options(hub: &FakeHub, output: &Path) -> FetchOptions {
             tries: 6,
             first: Duration::from_millis(1),
             longest: Duration::from_millis(4),
-            stall: Duration::from_millis(250),
+            // A busy machine's silence is no fault of the hub's.
+            stall: Duration::from_secs(120),
         },
         ..FetchOptions::new(remote, output)
     }
 }
+
+/// Soon tired of a connection that stands still, for hubs that stop in the middle for ever.
+fn impatient(hub: &FakeHub, output: &Path) -> FetchOptions {
+    let options = options(hub, output);
+    FetchOptions { patience: Patience { stall: Duration::from_secs(2), ..options.patience }, ..options }
+}
+
+/// Longer than any test waits.
+const FOR_EVER: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(options: &FetchOptions) -> Result<Installed> {
     install_remote(options, &mut go_on)
@@ -149,7 +159,7 @@ fn every_fault_alone() {
         (Fault::NoAnswer, false, None),
         (Fault::NoAnswer, true, None),
         (Fault::Reset, false, None),
-        (Fault::Stall(Duration::from_millis(600)), false, None),
+        (Fault::Stall(FOR_EVER), false, None),
         (Fault::Status(429), false, None),
         (Fault::Status(429), true, None),
         (Fault::Later(1), false, None),
@@ -183,7 +193,8 @@ fn every_fault_alone() {
             if nth == if at_hub { 1 } else { 5 } { fault } else { Fault::None }
         };
         let hub = FakeHub::start(served(&place.source), script);
-        let options = options(&hub, &place.out);
+        let stalls = matches!(fault, Fault::Stall(_));
+        let options = if stalls { impatient(&hub, &place.out) } else { options(&hub, &place.out) };
         match (run(&options), want) {
             (Ok(_), None) => assert!(contents(&place.out) == place.wanted, "{fault:?}"),
             (Err(error), Some(want)) => {
@@ -225,11 +236,11 @@ fn a_clock_that_jumps() {
         }
         match seen.fetch_add(1, Ordering::Relaxed) {
             3 => Fault::Status(403),
-            5 => Fault::Stall(Duration::from_millis(600)),
+            5 => Fault::Stall(FOR_EVER),
             _ => Fault::None,
         }
     });
-    let options = FetchOptions { clock, range: 64 << 10, ..options(&hub, &place.out) };
+    let options = FetchOptions { clock, range: 64 << 10, ..impatient(&hub, &place.out) };
     let started = Instant::now();
     // Stopped and continued once, so that two runs see different years.
     let stopped = install_remote(&options, &mut |progress: Progress| {
@@ -242,7 +253,7 @@ fn a_clock_that_jumps() {
     let took = started.elapsed();
     assert!(contents(&place.out) == place.wanted);
     assert!(took >= Duration::from_secs(2), "the server asked for two seconds: {took:?}");
-    assert!(took < Duration::from_secs(60), "{took:?}");
+    assert!(took < Duration::from_secs(600), "not decades: {took:?}");
 }
 
 /// A number that looks random, from a seed.
@@ -280,7 +291,7 @@ fn seeded_mixtures() {
                 18..22 => Fault::Status(429),
                 22..29 if asked.is_storage() => Fault::Status(403),
                 22..29 => Fault::None,
-                29 if roll >> 20 & 7 == 0 => Fault::Stall(Duration::from_millis(300)),
+                29 if roll >> 20 & 7 == 0 => Fault::Stall(FOR_EVER),
                 30 => Fault::Whole,
                 31 => Fault::WrongRange,
                 32 => Fault::TooLong,
@@ -299,7 +310,7 @@ fn seeded_mixtures() {
         // Every second pair with requests so small that a matrix has several.
         let range = if seed / 2 % 2 == 0 { 64 << 20 } else { 128 << 10 };
         let hub = FakeHub::start(served(&place.source), script);
-        let first = FetchOptions { layout, range, ..options(&hub, &place.out) };
+        let first = FetchOptions { layout, range, ..impatient(&hub, &place.out) };
         match run(&first) {
             Ok(_) => good += 1,
             Err(error) => {

@@ -5,8 +5,7 @@ use super::super::tests::{Filler, request};
 use super::super::{ExpertStore, Policy, StoreShape, StoreStats};
 use crate::Result;
 use proptest::prelude::*;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 
 const EXPERTS: usize = 8;
 
@@ -98,12 +97,16 @@ fn a_guess_that_failed_is_read_when_it_is_wanted() {
     assert_eq!(fetch(&mut store, 0, &[5, 3]).unwrap().len(), 2);
 }
 
-/// Reads nothing before it is told to.
-struct Slow(Arc<(Mutex<bool>, Condvar)>);
+/// Says which expert it has begun with, and reads nothing before it is told to.
+struct Slow {
+    begun: mpsc::Sender<usize>,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
 
 impl Reader for Slow {
     fn read(&self, layer: usize, expert: usize, _from: usize, into: &mut [u8]) -> Result<()> {
-        let (open, changed) = &*self.0;
+        let _ = self.begun.send(expert); // nobody may be listening any more
+        let (open, changed) = &*self.gate;
         let mut open = open.lock().unwrap();
         while !*open {
             open = changed.wait(open).unwrap();
@@ -116,10 +119,11 @@ impl Reader for Slow {
 #[test]
 fn guesses_under_way_are_finished_or_called_off() {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
-    let reader = Box::new(Slow(Arc::clone(&gate)));
+    let (begun, begins) = mpsc::channel();
+    let reader = Box::new(Slow { begun, gate: Arc::clone(&gate) });
     let mut store = ExpertStore::new(shape(2, 3, 1), Policy::Lfu, reader).unwrap();
     store.look_ahead(0, &[1, 2, 3], 3);
-    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!(begins.recv().unwrap(), 1, "the likeliest first, and the others wait for its thread");
     store.note_token(0, &[1, 4]);
     store.begin(0, &[1, 4]).unwrap();
     *gate.0.lock().unwrap() = true;
@@ -151,7 +155,7 @@ enum Do {
 }
 
 fn experts() -> impl Strategy<Value = Vec<usize>> {
-    prop::collection::hash_set(0..EXPERTS, 1..6).prop_map(|set| set.into_iter().collect())
+    prop::sample::subsequence((0..EXPERTS).collect::<Vec<_>>(), 1..6).prop_shuffle()
 }
 
 fn step() -> impl Strategy<Value = Do> {
