@@ -104,6 +104,7 @@ pub(super) struct Scripted {
     next: Next,
     /// Prefill passes have this many ids.
     chunk: usize,
+    step_texts: usize,
     /// Ids that all texts may come to.
     pub(super) room: u64,
     /// Decoding at this position fails.
@@ -124,6 +125,7 @@ impl Scripted {
             logits: vec![0.0; 512],
             next: Box::new(next),
             chunk: 4,
+            step_texts: usize::MAX,
             room: u64::MAX,
             fails_at: None,
             prefilled: 0,
@@ -230,6 +232,9 @@ impl Forward for Scripted {
     }
     fn pass_tokens(&self) -> usize {
         self.chunk
+    }
+    fn step_texts(&self) -> usize {
+        self.step_texts
     }
     fn prefill_each(
         &mut self,

@@ -91,6 +91,10 @@ pub struct Together<'e, F: Forward = Runner> {
     /// In the order in which they came.
     texts: Vec<Text<'e, F::Sequence>>,
     pace: Pace,
+    /// All share a step, whatever it brings.
+    fixed: bool,
+    /// That slots are too few for some of them was said.
+    told: bool,
     /// Lines for the log.
     lines: Vec<String>,
 }
@@ -98,7 +102,14 @@ pub struct Together<'e, F: Forward = Runner> {
 impl<'e, F: Forward> Together<'e, F> {
     /// At most `most` texts share a step; with `fixed` always as many as there are, else as many as it pays.
     pub(super) fn new(session: Session<'e, F>, most: usize, fixed: bool) -> Self {
-        Self { session, texts: Vec::new(), pace: Pace::new(most.min(TOGETHER), fixed), lines: Vec::new() }
+        let (texts, lines) = (Vec::new(), Vec::new());
+        Self { session, texts, pace: Pace::new(most.min(TOGETHER), fixed), fixed, told: false, lines }
+    }
+
+    /// Texts that the next step may have.
+    fn limit(&self) -> usize {
+        let limit = self.pace.limit();
+        if self.fixed { limit } else { limit.min(self.session.forward.step_texts()) }
     }
 
     /// Takes in a text, at the end of the line. What is wrong with it is told at once.
@@ -130,7 +141,7 @@ impl<'e, F: Forward> Together<'e, F> {
     pub fn places(&self) -> usize {
         let busy = self.texts.iter().filter(|text| !text.paused).count();
         let most = self.pace.sharing().most;
-        self.pace.limit().saturating_sub(busy).min((2 * most).saturating_sub(self.texts.len()))
+        self.limit().saturating_sub(busy).min((2 * most).saturating_sub(self.texts.len()))
     }
 
     /// Texts that have not ended.
@@ -145,7 +156,7 @@ impl<'e, F: Forward> Together<'e, F> {
 
     /// How many share a step, and why.
     pub fn sharing(&self) -> Sharing {
-        self.pace.sharing()
+        Sharing { now: self.limit(), ..self.pace.sharing() }
     }
 
     /// What somebody should know, once.
@@ -195,9 +206,7 @@ impl<'e, F: Forward> Together<'e, F> {
         let busy = (0..self.texts.len()).filter(|at| begun(at) && !self.texts[*at].paused).count();
         let unread = |&at: &usize| {
             let text = &self.texts[at];
-            text.next.is_none()
-                && !text.paused
-                && (begun(&at) || (busy < self.pace.limit() && self.has_room(at)))
+            text.next.is_none() && !text.paused && (begun(&at) || (busy < self.limit() && self.has_room(at)))
         };
         // Short ones do not wait for long ones.
         let chosen = (0..self.texts.len()).filter(unread).min_by_key(|&at| (rest(at) > SHARED_PASS, at));
@@ -311,7 +320,7 @@ impl<'e, F: Forward> Together<'e, F> {
     fn step(&mut self, listener: &mut dyn Listener) -> bool {
         let wanting = self.texts.iter().filter(|text| !text.paused).count();
         let start = Instant::now();
-        let chosen: Vec<usize> = self.going().into_iter().take(self.pace.limit()).collect();
+        let chosen: Vec<usize> = self.going().into_iter().take(self.limit()).collect();
         let chosen = self.make_space(chosen);
         let ended = match chosen[..] {
             [] => return false,
@@ -325,6 +334,14 @@ impl<'e, F: Forward> Together<'e, F> {
         }
         let wanting = wanting + listener.waiting();
         self.lines.extend(self.pace.note(chosen.len(), wanting, seconds));
+        let fit = self.session.forward.step_texts();
+        let wanting = wanting.min(self.pace.sharing().most);
+        if !self.fixed && !self.told && wanting > fit {
+            self.told = true;
+            let share =
+                if fit == 1 { "one at a time".to_owned() } else { format!("at most {fit} at a time") };
+            self.lines.push(format!("too few expert slots for {wanting} texts side by side: {share}"));
+        }
         true
     }
 

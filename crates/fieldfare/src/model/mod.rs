@@ -93,6 +93,9 @@ pub trait Forward {
     fn has_room_for(&self, ends: &[usize]) -> bool;
     /// Tokens of a prefill pass at most.
     fn pass_tokens(&self) -> usize;
+    /// Texts whose steps it may pay to share, with the expert slots that there are now; at least one. With fewer slots than
+    /// hold what so many texts want in two steps, each step finds little of the step before.
+    fn step_texts(&self) -> usize;
     /// What [`Kept::write`] wrote, about so many bytes, for which memory is freed before they are read.
     ///
     /// # Errors

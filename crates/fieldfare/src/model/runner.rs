@@ -602,6 +602,12 @@ impl Forward for Runner {
         self.pass_tokens
     }
 
+    fn step_texts(&self) -> usize {
+        let (layers, wanted) = (self.config.layers.len().max(1), self.config.top_k_experts.max(1));
+        let slots = self.store.slots() / layers;
+        if slots >= self.config.num_experts { TOGETHER } else { (slots / (2 * wanted)).clamp(1, TOGETHER) }
+    }
+
     fn read_sequence(&mut self, from: &mut dyn Read, bytes: u64) -> Result<Sequence> {
         self.resize_slots(self.sequence.position(), bytes, self.config.layers.len());
         self.cache.read(from)

@@ -366,8 +366,8 @@ fn whoever_pauses_leaves_his_place_to_others_within_bounds() {
 /// Places for more are tried out where others wait for them, inside or outside, and only there.
 #[test]
 fn whoever_waits_is_tried_beside_the_others() {
-    let places = |waiting: usize, inside: u64| {
-        let mut bench = Bench::new(model(&wide()));
+    let places = |waiting: usize, inside: u64, step_texts: usize| {
+        let mut bench = Bench::new(Scripted { step_texts, ..model(&wide()) });
         let mut desk = Desk { waiting, ..Desk::default() };
         let mut together = Together::new(bench.session(), 4, false);
         for number in 0..inside {
@@ -379,11 +379,16 @@ fn whoever_waits_is_tried_beside_the_others() {
         for _ in 0..20 {
             together.turn(&mut desk);
         }
-        (together.sharing().now, together.places())
+        let told = together.notes().iter().filter(|line| line.contains("too few expert slots")).count();
+        (together.sharing().now, together.places(), told)
     };
-    assert_eq!(places(0, 1), (1, 0));
-    assert_eq!(places(1, 1), (4, 3));
-    assert_eq!(places(0, 2).0, 4);
+    assert_eq!(places(0, 1, 8), (1, 0, 0));
+    assert_eq!(places(1, 1, 8), (4, 3, 0));
+    assert_eq!(places(0, 2, 8), (4, 2, 0));
+    // Where slots are too few, not so many are tried; it is said once.
+    assert_eq!(places(5, 1, 2), (2, 1, 1));
+    assert_eq!(places(1, 1, 1), (1, 0, 1));
+    assert_eq!(places(0, 1, 1), (1, 0, 0));
 }
 
 #[test]
