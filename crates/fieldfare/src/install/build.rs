@@ -102,6 +102,8 @@ impl<'a> Builder<'a> {
                 _ => {}
             }
         }
+        // Also if they were there: a run that lost power may have left them unflushed. Steps in them are recorded soon.
+        disk::flush_names(&dir, target.partial()).map_err(Error::io("sync", target.partial()))?;
         let mut meter = Meter::new(listener, work);
         meter.now = Progress::of(stage, done, work);
         meter.tell()?;

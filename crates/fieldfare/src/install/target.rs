@@ -76,7 +76,7 @@ impl Target {
             remove::replaceable(&named, overwrite)?;
         }
         let parent = named.parent().unwrap_or(&named);
-        fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
+        make_folders(parent)?;
         let target = Self::lock(named, &name, overwrite)?;
         if !is_marked(&target.path) {
             remove::replaceable(&target.path, overwrite)?;
@@ -362,6 +362,13 @@ impl Drop for Target {
             let _ = fs::remove_dir_all(&self.partial);
         }
     }
+}
+
+/// Creates a folder and those above it that are missing, durably: what is fetched into one that a power loss takes is gone.
+fn make_folders(path: &Path) -> Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+    fs::create_dir_all(path).map_err(Error::io("create", path))?;
+    missing.iter().rev().filter_map(|folder| folder.parent()).try_for_each(sync_dir)
 }
 
 fn sync_dir(path: &Path) -> Result<()> {

@@ -3,6 +3,7 @@
 mod again;
 mod end;
 mod full;
+mod names;
 mod power;
 
 use std::collections::BTreeMap;
