@@ -3,7 +3,7 @@
 
 use super::TOGETHER;
 use super::config::Config;
-use super::forward::{AHEAD_ROWS, BLOCK_ROWS};
+use super::forward::BLOCK_ROWS;
 use super::kv::{KvCache, KvType};
 use super::options::{Precision, RunnerOptions};
 use super::scratch::Scratch;
@@ -80,10 +80,9 @@ pub(super) fn scratch_bytes(wide: Shape, scratch: &Scratch, config: &Config) -> 
     (scratch.bytes_at_most(config) as u64).saturating_add(wide.bytes(TOGETHER))
 }
 
-/// Transit buffers of a pass of so many tokens: enough that a disk has work while an expert is computed, and for long
-/// passes while the next layer's attention is.
-pub(super) fn transit(tokens: usize, experts: usize) -> usize {
-    experts.min(if tokens >= AHEAD_ROWS { 16 } else { 8 })
+/// Transit buffers of a pass: enough that a disk has work while an expert is computed, and while the next layer's attention is.
+pub(super) fn transit(experts: usize) -> usize {
+    experts.min(16)
 }
 
 /// Bytes that a pass of so many tokens takes while it lasts; one of a single token takes none.
@@ -91,7 +90,7 @@ pub(super) fn pass_bytes(shape: Shape, tokens: usize, stride: u64, experts: usiz
     if tokens <= 1 {
         return 0;
     }
-    let transit = (transit(tokens, experts) as u64).saturating_mul(stride);
+    let transit = (transit(experts) as u64).saturating_mul(stride);
     let transit = transit.checked_next_multiple_of(HUGE as u64).unwrap_or(u64::MAX);
     shape.bytes(tokens).saturating_add(transit)
 }

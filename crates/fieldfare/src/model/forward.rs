@@ -15,7 +15,7 @@ use super::scratch::Scratch;
 use super::weights::{Matrix, Weights};
 use super::wide::WideRows;
 use super::{Probe, RouteOverride};
-use crate::store::ExpertStore;
+use crate::store::{ExpertStore, Next};
 use crate::{Error, Result};
 use fieldfare_kernels::{Acts, Kernels, Planes, Pool, QuantMatrix};
 use std::ops::{ControlFlow, Range};
@@ -23,7 +23,7 @@ use std::ops::{ControlFlow, Range};
 /// Rows of a block.
 pub(super) const BLOCK_ROWS: usize = 128;
 
-/// Rows of a pass from which nearly every expert of a layer is used, so that reads need not wait for the router.
+/// Rows of a pass from which nearly every expert of a layer is used, so that nobody needs to be asked what to read ahead.
 pub(super) const AHEAD_ROWS: usize = 512;
 
 /// Rows from which work on single rows is shared out over the pool.
@@ -202,11 +202,11 @@ pub(super) fn forward(
     });
     pass.probe(None, "embed_scaled", hidden, w.x);
     attention::fill_rope(pass.config, rows, |row| pass.position(row), &mut w.rope);
-    let ahead = rows >= AHEAD_ROWS;
-    let alone = rows == 1 && matches!(texts, Texts::One(_));
-    let few = alone || matches!(texts, Texts::Each(_));
-    if ahead {
-        store.read_ahead(0);
+    let few = rows == 1 || matches!(texts, Texts::Each(_));
+    if !few && let Some(first) = weights.layers.first() {
+        look.begin_prompt();
+        let experts = look.foresee(pass, (0, &first.feed_forward), (rows, w.x), s);
+        store.read_ahead(Next { layer: 0, experts });
     }
 
     for (layer, layer_weights) in weights.layers.iter().enumerate() {
@@ -220,17 +220,18 @@ pub(super) fn forward(
             attention::attend(pass, layer, &layer_weights.attention, texts, &block, s, w)?;
             moe::route(pass, layer, &layer_weights.feed_forward, store, &block, s, w);
         }
+        s.routed.group(rows * pass.config.top_k_experts, pass.config.num_experts);
+        look.check(layer, &s.routed, !few);
         let part = moe::Part { layer, weights: &layer_weights.feed_forward, rows };
+        let next = weights.layers.get(layer + 1).map(|next| (layer + 1, &next.feed_forward));
         if few {
-            if alone {
-                look.check(layer, &s.routed.ids[..pass.config.top_k_experts]);
-            }
             moe::few_rows(pass, &part, store, s, w)?;
-            if alone && let Some(next) = weights.layers.get(layer + 1) {
-                look.guess(pass, layer + 1, &next.feed_forward, store, w.x);
+            if let Some(next) = next {
+                look.guess(pass, next, store, (rows, w.x), s);
             }
         } else {
-            let next = (ahead && layer + 1 < weights.layers.len()).then_some(layer + 1);
+            let next =
+                next.map(|next| Next { layer: next.0, experts: look.foresee(pass, next, (rows, w.x), s) });
             moe::many_rows(pass, &part, store, next, s, w, between)?;
         }
     }

@@ -4,13 +4,18 @@
 //!
 //! A guess costs a product of one row with a small matrix, and bytes where it is wrong. So it is measured what it brings:
 //! the share of chosen experts that were guessed, and the time of a token with and without, token by token in turns. In
-//! [`LookAhead::Auto`] it is done only while both say that it pays.
+//! [`LookAhead::Auto`] it is done only while both say that it pays. A step that several texts share goes by what was
+//! found out about single ones.
+//!
+//! A prompt looks ahead too, earlier: its rows are asked when their layer's experts are known, so that reads for the next
+//! layer follow those of this one at once. One of so many tokens that nearly all experts are wanted asks nobody.
 
-use super::forward::Pass;
+use super::forward::{AHEAD_ROWS, Pass};
+use super::guess::Guess;
 use super::options::LookAhead;
+use super::scratch::{Routed, Scratch};
 use super::weights::FeedForwardWeights;
 use crate::store::ExpertStore;
-use fieldfare_kernels::top_k;
 use std::time::{Duration, Instant};
 
 /// Share of the chosen experts that must be guessed.
@@ -21,6 +26,12 @@ const TRIAL_TOKENS: u32 = 32;
 const SETTLED_TOKENS: u32 = 256;
 /// Tokens of a trial after which too little recall ends it.
 const FIRST_TOKENS: u32 = 8;
+/// Rows of a prompt that are asked, the last ones.
+const PROMPT_ROWS: usize = 64;
+/// Guesses for a layer of a prompt by which their worth is judged: about as many as there are places for.
+const PROMPT_GUESSES: usize = 16;
+/// Guesses for a prompt after which too many wrong ones end it.
+const FIRST_GUESSES: u64 = 48;
 
 /// What was guessed and found, for the statistics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,6 +99,16 @@ impl Judge {
         }
     }
 
+    /// Whether a step that several texts share is read ahead for. It is not timed: no two have the same texts.
+    fn reads_shared(&self) -> bool {
+        match self.phase {
+            Phase::Trial { .. } if self.mode == LookAhead::Auto => {
+                self.found.chosen == 0 || self.recall() >= LEAST_RECALL
+            }
+            _ => self.reads(),
+        }
+    }
+
     fn recall(&self) -> f64 {
         self.found.guessed as f64 / self.found.chosen.max(1) as f64
     }
@@ -123,30 +144,29 @@ impl Judge {
 #[derive(Debug)]
 pub(super) struct Looker {
     judge: Judge,
-    normed: Vec<f32>,
-    logits: Vec<f32>,
-    /// The last guess, best first, and its layer.
-    guesses: Vec<usize>,
-    layer: Option<usize>,
+    guess: Guess,
+    /// All experts, ascending.
+    all: Vec<usize>,
     /// How long the disk has had nothing to do between a guess and the layer's request, of late.
     window: f64,
     since: Option<Instant>,
     reads: bool,
     found: Found,
+    /// Of the prompt at hand: guesses judged, and right ones.
+    prompt: Found,
 }
 
 impl Looker {
-    pub(super) fn new(mode: LookAhead, hidden: usize, experts: usize) -> Self {
+    pub(super) fn new(mode: LookAhead, experts: usize) -> Self {
         Self {
             judge: Judge::new(mode),
-            normed: vec![0.0; hidden],
-            logits: vec![0.0; experts],
-            guesses: Vec::with_capacity(experts),
-            layer: None,
+            guess: Guess::new(experts),
+            all: (0..experts).collect(),
             window: 0.0,
             since: None,
             reads: false,
             found: Found::default(),
+            prompt: Found::default(),
         }
     }
 
@@ -162,8 +182,14 @@ impl Looker {
 
     /// A token begins.
     pub(super) fn begin_token(&mut self, store: &ExpertStore) {
-        self.layer = None;
+        self.guess.clear();
         self.reads = store.spares() > 0 && self.judge.reads();
+    }
+
+    /// A step of several texts begins.
+    pub(super) fn begin_shared(&mut self, store: &ExpertStore) {
+        self.guess.clear();
+        self.reads = store.spares() > 0 && self.judge.reads_shared();
     }
 
     /// A token is over that took so long and asked for so many experts that were not held.
@@ -176,45 +202,70 @@ impl Looker {
         self.judge.note(self.reads, time.as_secs_f64(), misses, per_miss);
     }
 
-    /// Guesses the experts of `layer`, whose input is `x`, one row, and has them read.
+    /// Guesses the experts of a layer, whose input is `x`, and has them read: a row, or one of each text.
     pub(super) fn guess(
         &mut self,
         pass: &mut Pass<'_>,
-        layer: usize,
-        weights: &FeedForwardWeights,
+        next: (usize, &FeedForwardWeights),
         store: &mut ExpertStore,
-        x: &[f32],
+        (rows, x): (usize, &[f32]),
+        s: &mut Scratch,
     ) {
         if !self.reads {
             return;
         }
-        pass.norms(x, &weights.router_scale, &mut self.normed);
-        pass.matmul_f32(&weights.router, &self.normed, &mut self.logits);
-        top_k(&self.logits, pass.config.top_k_experts, &mut self.guesses);
-        if let Some(reroute) = pass.reroute.as_deref_mut() {
-            reroute.guess(layer, pass.first, &mut self.guesses);
-        }
+        let guesses = self.guess.make(pass, next, 0..rows, x, s);
         let stats = store.stats();
         let rate = stats.bytes_read as f64 / stats.read_time.as_secs_f64().max(1e-9);
         let blobs = (self.window * rate / store.stride().max(1) as f64).ceil();
-        store.look_ahead(layer, &self.guesses, (blobs as usize).max(1));
-        (self.layer, self.since) = (Some(layer), Some(Instant::now()));
+        store.look_ahead(next.0, guesses, (blobs as usize).max(1));
+        self.since = Some(Instant::now());
     }
 
-    /// The experts of a layer are known.
-    pub(super) fn check(&mut self, layer: usize, ids: &[usize]) {
-        if self.layer != Some(layer) {
-            return;
+    /// A prompt begins.
+    pub(super) fn begin_prompt(&mut self) {
+        self.guess.clear();
+        self.prompt = Found::default();
+    }
+
+    /// The experts of a layer that are worth reading for a prompt of so many rows whose residual is `x`, the likeliest first.
+    pub(super) fn foresee(
+        &mut self,
+        pass: &mut Pass<'_>,
+        next: (usize, &FeedForwardWeights),
+        (rows, x): (usize, &[f32]),
+        s: &mut Scratch,
+    ) -> &[usize] {
+        if rows >= AHEAD_ROWS {
+            return &self.all;
         }
-        self.layer = None;
-        if let Some(since) = self.since.take() {
-            self.window += (since.elapsed().as_secs_f64() - self.window) / 32.0;
+        let Found { chosen, guessed } = self.prompt;
+        let pays = chosen < FIRST_GUESSES || guessed as f64 >= LEAST_RECALL * chosen as f64;
+        match self.judge.mode {
+            LookAhead::Off => &[],
+            LookAhead::Auto if !pays => &[],
+            _ => self.guess.make(pass, next, rows.saturating_sub(PROMPT_ROWS)..rows, x, s),
         }
-        let guessed = ids.iter().filter(|id| self.guesses.contains(id)).count() as u64;
-        for found in [&mut self.found, &mut self.judge.found] {
-            found.chosen += ids.len() as u64;
-            found.guessed += guessed;
+    }
+
+    /// What is wanted of a layer is known.
+    pub(super) fn check(&mut self, layer: usize, routed: &Routed, is_prompt: bool) {
+        let Some(guesses) = self.guess.of(layer) else { return };
+        if is_prompt {
+            let judged = &guesses[..guesses.len().min(PROMPT_GUESSES)];
+            self.prompt.chosen += judged.len() as u64;
+            self.prompt.guessed += judged.iter().filter(|&&expert| routed.is_wanted(expert)).count() as u64;
+        } else {
+            let guessed = routed.uses().filter(|expert| guesses.contains(expert)).count() as u64;
+            for found in [&mut self.found, &mut self.judge.found] {
+                found.chosen += routed.uses().count() as u64;
+                found.guessed += guessed;
+            }
+            if let Some(since) = self.since.take() {
+                self.window += (since.elapsed().as_secs_f64() - self.window) / 32.0;
+            }
         }
+        self.guess.clear();
     }
 }
 

@@ -9,6 +9,7 @@ mod config;
 mod core_ahead;
 mod footprint;
 mod forward;
+mod guess;
 mod head;
 mod kv;
 mod look_ahead;

@@ -11,7 +11,7 @@ use super::forward::{Pass, blocks};
 use super::scratch::{FEW_ROWS, OneExpert, Routed, Scratch};
 use super::weights::{ExpertShape, FeedForwardWeights};
 use super::wide::WideRows;
-use crate::store::ExpertStore;
+use crate::store::{ExpertStore, Next};
 use crate::{Error, Result};
 use fieldfare_kernels::tile::TILE_ROWS;
 use fieldfare_kernels::{Acts, top_k};
@@ -72,7 +72,7 @@ pub(super) fn route(
     }
 }
 
-/// Both branches of all rows, at most [`super::TOGETHER`], decode's way.
+/// Both branches of all rows, at most [`super::TOGETHER`], decode's way. Their uses have been grouped.
 pub(super) fn few_rows(
     pass: &mut Pass<'_>,
     part: &Part<'_>,
@@ -81,7 +81,6 @@ pub(super) fn few_rows(
     w: &mut WideRows<'_>,
 ) -> Result<()> {
     let (hidden, k) = (pass.config.hidden_size, pass.config.top_k_experts);
-    s.routed.group(part.rows * k, pass.config.num_experts);
     store.begin(part.layer, &s.routed.wanted)?;
     pass.turn_to(&(0..part.rows));
     shared_expert(pass, part, w.x, s);
@@ -104,18 +103,18 @@ pub(super) fn few_rows(
     Ok(())
 }
 
-/// Both branches of all rows: every expert once for all its rows, `next`'s first ones read meanwhile.
+/// Both branches of all rows: every expert once for all its rows, some of `next`'s read meanwhile.
+/// The rows' uses have been grouped.
 pub(super) fn many_rows(
     pass: &mut Pass<'_>,
     part: &Part<'_>,
     store: &mut ExpertStore,
-    next: Option<usize>,
+    next: Option<Next<'_>>,
     s: &mut Scratch,
     w: &mut WideRows<'_>,
     between: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<()> {
     let (hidden, k, block) = (pass.config.hidden_size, pass.config.top_k_experts, s.rows);
-    s.routed.group(part.rows * k, pass.config.num_experts);
     w.sums[..part.rows * hidden].fill(0.0);
     // The rows of one block have the shared expert computed while the first experts are read.
     let alone = part.rows <= block;
@@ -204,7 +203,7 @@ fn expert_weights(logits: &[f32], ids: &[usize], scale: &[f32], out: &mut [f32])
 impl Routed {
     /// Sorts the first `uses` uses by expert (a counting sort, so rows stay ascending) and lists the distinct
     /// experts.
-    fn group(&mut self, uses: usize, experts: usize) {
+    pub(super) fn group(&mut self, uses: usize, experts: usize) {
         self.starts[..=experts].fill(0);
         for &id in &self.ids[..uses] {
             self.starts[id + 1] += 1;
@@ -223,6 +222,16 @@ impl Routed {
         }
         self.starts.copy_within(0..experts, 1);
         self.starts[0] = 0;
+    }
+
+    /// Whether a row of the pass wants an expert.
+    pub(super) fn is_wanted(&self, expert: usize) -> bool {
+        self.wanted.binary_search(&expert).is_ok()
+    }
+
+    /// The experts that the rows want, each as often as it is wanted.
+    pub(super) fn uses(&self) -> impl Iterator<Item = usize> {
+        self.wanted.iter().flat_map(|&id| std::iter::repeat_n(id, self.starts[id + 1] - self.starts[id]))
     }
 }
 

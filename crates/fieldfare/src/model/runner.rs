@@ -135,7 +135,7 @@ impl Runner {
             wide,
             few: Wide::new(wide, TOGETHER)?,
             pass_tokens: memory.pass_tokens.min(options.prefill_chunk_tokens).min(options.max_context).max(1),
-            look: Looker::new(options.look_ahead, config.hidden_size, config.num_experts),
+            look: Looker::new(options.look_ahead, config.num_experts),
             dir,
             config,
             weights,
@@ -349,7 +349,7 @@ impl Runner {
     ) -> Result<()> {
         let experts = self.config.num_experts;
         if self.store.slots() < self.config.layers.len() * experts {
-            self.store.open_transit(footprint::transit(ids.len(), experts))?;
+            self.store.open_transit(footprint::transit(experts))?;
         }
         let wide = Wide::new(self.wide, ids.len())?;
         self.run(ids, which, Some(wide), between, each)
@@ -522,6 +522,7 @@ impl Forward for Runner {
         self.check_together(texts, ids)?;
         self.leave_slots(self.held_together(texts), self.config.layers.len());
         let before = self.store.stats();
+        self.look.begin_shared(&self.store);
         let (starts, rows): (Vec<usize>, _) = (texts.iter().map(|text| text.position()).collect(), ids.len());
         // A probe knows one text.
         let mut pass = Pass {

@@ -22,6 +22,7 @@ pub use plan::Step;
 pub use policy::Policy;
 pub use rdadvise::RdAdvise;
 pub use reader::{LayerFile, LayerFiles, ReadAt, Reader};
+pub use sweep::Next;
 
 use crate::{Error, Result};
 use ahead::Spare;

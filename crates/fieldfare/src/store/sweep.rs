@@ -4,8 +4,9 @@
 //! buffers, which all layers share and which exist only while a prompt is read. The counts of the prompt are known when
 //! a sweep begins, so is what the slots are to hold after it: the most valuable of what they hold and of what passes by.
 //! An expert that stays goes straight into a slot whose own expert has had its turn or none; if there is none yet, it
-//! waits in its transit buffer until one is. When all reads of a layer have been given, the first ones of the next
-//! layer follow, into empty slots and what is free of the buffers, and go on under whatever is computed in between.
+//! waits in its transit buffer until one is. When all reads of a layer have been given, those of the next layer follow that
+//! are expected to be wanted, into empty slots and what is free of the buffers, and go on under whatever is computed in
+//! between.
 
 use super::readers::{Job, Place};
 use super::slots::{Loan, SlotPool};
@@ -17,6 +18,8 @@ pub(super) struct Transit {
     pool: SlotPool,
     /// Layer and expert that each buffer holds or waits for.
     holds: Vec<Option<(usize, usize)>>,
+    /// By buffer: what it holds was read ahead of its layer's sweep.
+    ahead: Vec<bool>,
 }
 
 impl Transit {
@@ -35,12 +38,31 @@ impl Transit {
     fn find(&self, layer: usize, expert: usize) -> Option<usize> {
         self.holds.iter().position(|&holds| holds == Some((layer, expert)))
     }
+
+    /// The experts of a layer that were read ahead and are still here.
+    fn early(&self, layer: usize) -> impl Iterator<Item = usize> {
+        let here = self.holds.iter().zip(&self.ahead).filter(|(_, ahead)| **ahead);
+        here.filter_map(move |(holds, _)| holds.filter(|(of, _)| *of == layer).map(|(_, expert)| expert))
+    }
+}
+
+/// Buffers, if there are as many, into which nothing is read ahead: whatever comes first in a layer can be read, also where
+/// nobody expected it.
+const KEPT_FREE: usize = 2;
+
+/// The layer after one, and which of its experts are worth reading before it is known what it wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Next<'a> {
+    /// The layer.
+    pub layer: usize,
+    /// Its experts, the likeliest first. As many as there are places for are read.
+    pub experts: &'a [usize],
 }
 
 /// One sweep.
-struct Sweep {
+struct Sweep<'a> {
     layer: usize,
-    next: Option<usize>,
+    next: Option<Next<'a>>,
     /// By expert: it is wanted and had no turn yet.
     due: Vec<bool>,
     /// By expert: it is in a slot when the sweep is over.
@@ -59,7 +81,8 @@ impl ExpertStore {
     pub fn open_transit(&mut self, buffers: usize) -> Result<()> {
         self.close_transit();
         let pool = SlotPool::new(1, buffers.max(1), self.slots.stride())?;
-        self.transit = Some(Transit { holds: vec![None; pool.slots()], pool });
+        self.transit =
+            Some(Transit { holds: vec![None; pool.slots()], ahead: vec![false; pool.slots()], pool });
         Ok(())
     }
 
@@ -74,16 +97,15 @@ impl ExpertStore {
         }
     }
 
-    /// Has the first experts of `layer` read that are not held, as far as there are empty slots of the layer and
-    /// transit buffers: for prompts so long that nearly all are going to be wanted.
-    pub fn read_ahead(&mut self, layer: usize) {
-        if layer < self.layers.len() {
-            self.ask_next(layer, None);
+    /// Has experts read that are not held, as far as there are empty slots of their layer and transit buffers.
+    pub fn read_ahead(&mut self, next: Next<'_>) {
+        if next.layer < self.layers.len() {
+            self.ask_next(next, None);
         }
     }
 
     /// Lends the blob of every expert in `wanted` (ascending) to `each`, once, in that order, and leaves the most
-    /// valuable ones in the slots. When all of them are on their way, reads for the layer `next` begin.
+    /// valuable ones in the slots. When all of them are on their way, reads for `next` begin.
     ///
     /// # Errors
     /// Those of the reader and of `each`; the store stays usable.
@@ -91,17 +113,22 @@ impl ExpertStore {
         &mut self,
         layer: usize,
         wanted: &[usize],
-        next: Option<usize>,
+        next: Option<Next<'_>>,
         each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
         self.prepare_sweep(layer, wanted)?;
-        let Layer { held, ahead, .. } = &mut self.layers[layer];
-        let was_held = |(slot, expert): (usize, &Option<usize>)| {
-            !ahead[slot] && expert.is_some_and(|expert| wanted.binary_search(&expert).is_ok())
-        };
+        let is_wanted = |expert: &usize| wanted.binary_search(expert).is_ok();
+        let Layer { held, coming, ahead, .. } = &mut self.layers[layer];
+        let was_held =
+            |(slot, expert): (usize, &Option<usize>)| !ahead[slot] && expert.as_ref().is_some_and(is_wanted);
         self.stats.hits += held.iter().enumerate().filter(|&at| was_held(at)).count() as u64;
+        let early =
+            (0..ahead.len()).filter(|&slot| ahead[slot]).filter_map(|slot| held[slot].or(coming[slot]));
+        let passing = self.transit.iter().flat_map(|transit| transit.early(layer));
+        let in_vain = early.chain(passing).filter(|expert| !is_wanted(expert)).count();
+        self.stats.ahead_wasted_bytes += (in_vain * self.slots.stride()) as u64;
         ahead.fill(false);
-        let mut sweep = self.plan_sweep(layer, wanted, next.filter(|&next| next < self.layers.len()));
+        let mut sweep = self.plan_sweep(layer, wanted, next.filter(|next| next.layer < self.layers.len()));
         let result = self.run_sweep(&mut sweep, wanted, each);
         if result.is_err() {
             self.settle();
@@ -146,7 +173,7 @@ impl ExpertStore {
     }
 
     /// What is due and what is to stay.
-    fn plan_sweep(&self, layer: usize, wanted: &[usize], next: Option<usize>) -> Sweep {
+    fn plan_sweep<'a>(&self, layer: usize, wanted: &[usize], next: Option<Next<'a>>) -> Sweep<'a> {
         let mut due = vec![false; self.experts];
         for &expert in wanted {
             due[expert] = true;
@@ -167,7 +194,7 @@ impl ExpertStore {
 
     fn run_sweep(
         &mut self,
-        sweep: &mut Sweep,
+        sweep: &mut Sweep<'_>,
         wanted: &[usize],
         each: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
@@ -215,7 +242,7 @@ impl ExpertStore {
     }
 
     /// Forgets what the buffers hold but for what waits for a slot.
-    fn empty_transit(&mut self, sweep: &Sweep) {
+    fn empty_transit(&mut self, sweep: &Sweep<'_>) {
         let Some(transit) = &mut self.transit else { return };
         for holds in &mut transit.holds {
             let waits = |(layer, expert)| layer == sweep.layer && sweep.waiting.contains(&expert);
@@ -242,7 +269,7 @@ impl ExpertStore {
     }
 
     /// Gives the readers what is still wanted, in order, as far as there are places.
-    fn ask_wanted(&mut self, sweep: &mut Sweep, wanted: &[usize]) {
+    fn ask_wanted(&mut self, sweep: &mut Sweep<'_>, wanted: &[usize]) {
         if sweep.all_asked {
             return;
         }
@@ -265,10 +292,10 @@ impl ExpertStore {
         }
     }
 
-    /// Gives the readers the first experts of `layer` that are not held, as far as there are places.
-    fn ask_next(&mut self, layer: usize, sweep: Option<&Sweep>) {
-        for expert in 0..self.experts {
-            if self.is_placed(layer, expert) {
+    /// Gives the readers experts of the layer to come that are not held, as far as there are places.
+    fn ask_next(&mut self, Next { layer, experts }: Next<'_>, sweep: Option<&Sweep<'_>>) {
+        for &expert in experts {
+            if expert >= self.experts || self.is_placed(layer, expert) {
                 continue;
             }
             let Layer { held, coming, .. } = &self.layers[layer];
@@ -277,14 +304,26 @@ impl ExpertStore {
                 && self.read_into_slot(layer, expert, slot, true)
             {
                 self.layers[layer].ahead[slot] = true;
-            } else if !self.read_into_transit(layer, expert, sweep) {
+            } else if !self.has_buffer_for_next(layer) || !self.read_into_transit(layer, expert, sweep) {
                 return;
+            } else if let Some(transit) = &mut self.transit
+                && let Some(buffer) = transit.find(layer, expert)
+            {
+                transit.ahead[buffer] = true;
             }
         }
     }
 
+    /// Whether one buffer more may be filled for the layer to come.
+    fn has_buffer_for_next(&self, layer: usize) -> bool {
+        self.transit.as_ref().is_some_and(|transit| {
+            let taken = transit.holds.iter().flatten().filter(|(of, _)| *of == layer).count();
+            taken + KEPT_FREE < transit.holds.len()
+        })
+    }
+
     /// A slot of the sweep's layer whose expert does not stay and is not due, empty ones first.
-    fn free_slot(&self, sweep: &Sweep) -> Option<usize> {
+    fn free_slot(&self, sweep: &Sweep<'_>) -> Option<usize> {
         let Layer { held, coming, .. } = &self.layers[sweep.layer];
         let free = |slot: &usize| {
             coming[*slot].is_none()
@@ -294,7 +333,7 @@ impl ExpertStore {
     }
 
     /// Has `expert` read into a transit buffer: an empty one, or one with something that nobody wants any more.
-    fn read_into_transit(&mut self, layer: usize, expert: usize, sweep: Option<&Sweep>) -> bool {
+    fn read_into_transit(&mut self, layer: usize, expert: usize, sweep: Option<&Sweep<'_>>) -> bool {
         let Some(transit) = &mut self.transit else { return false };
         let is_free = |buffer: &usize| match (transit.holds[*buffer], sweep) {
             (None, _) => true,
@@ -303,21 +342,23 @@ impl ExpertStore {
                 !sweep.due[held] && !sweep.waiting.contains(&held)
             }
             // What was read ahead gives way to the layer at hand alone.
-            (Some((of, _)), Some(sweep)) => layer == sweep.layer || Some(of) != sweep.next,
+            (Some((of, _)), Some(sweep)) => {
+                layer == sweep.layer || !sweep.next.is_some_and(|next| next.layer == of)
+            }
             (Some((of, _)), None) => of != layer,
         };
         let Some(buffer) = (0..transit.holds.len()).find(is_free) else { return false };
         let Some(loan) = transit.pool.lend(0, buffer) else { return false };
-        transit.holds[buffer] = Some((layer, expert));
+        (transit.holds[buffer], transit.ahead[buffer]) = (Some((layer, expert)), false);
         self.readers.submit(Job { layer, expert, place: Place::Transit(buffer), whole: true, loan });
         true
     }
 
     /// An expert had its turn in a buffer: it is dropped, or stays there until there is a slot for it.
-    fn leave_transit(&mut self, sweep: &mut Sweep, expert: usize, buffer: usize) {
+    fn leave_transit(&mut self, sweep: &mut Sweep<'_>, expert: usize, buffer: usize) {
         let Some(transit) = &self.transit else { return };
         // Two buffers, or the only one, are left to what is still to come.
-        let may_wait = sweep.waiting.len() + 2 < transit.holds.len();
+        let may_wait = sweep.waiting.len() + self.late(sweep) + KEPT_FREE < transit.holds.len();
         let goes_now = sweep.stays[expert] && {
             let free = self.free_slot(sweep);
             free.is_some_and(|slot| self.move_to_slot(sweep.layer, expert, buffer, slot))
@@ -333,8 +374,19 @@ impl ExpertStore {
         }
     }
 
+    /// Buffers with experts that were read ahead and have their turn after one that still needs a buffer.
+    fn late(&self, sweep: &Sweep<'_>) -> usize {
+        let Some(transit) = &self.transit else { return 0 };
+        if transit.early(sweep.layer).next().is_none() {
+            return 0;
+        }
+        let lacks_place = |expert: &usize| sweep.due[*expert] && !self.is_placed(sweep.layer, *expert);
+        let Some(first) = (0..self.experts).find(lacks_place) else { return 0 };
+        transit.early(sweep.layer).filter(|&expert| expert > first && sweep.due[expert]).count()
+    }
+
     /// Moves what waits into slots that have become free.
-    fn place_waiting(&mut self, sweep: &mut Sweep) {
+    fn place_waiting(&mut self, sweep: &mut Sweep<'_>) {
         while let Some(&expert) = sweep.waiting.last() {
             let buffer = self.transit.as_ref().and_then(|transit| transit.find(sweep.layer, expert));
             let (Some(buffer), Some(slot)) = (buffer, self.free_slot(sweep)) else { return };

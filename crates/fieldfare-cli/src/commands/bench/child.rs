@@ -71,7 +71,9 @@ fn measure(args: &BenchArgs, spec: &Spec, line: &mut dyn FnMut() -> Option<Strin
     let used = Used::new(&plan);
     runner.set_probe(Some(Box::new(used.clone())));
     runner.prefill(prompt, &mut |_| interrupt::flow())?;
-    let expert_bytes = runner.stats().bytes_read;
+    // What was read on a wrong guess need not have been.
+    let RunnerStats { bytes_read, ahead_wasted_bytes, .. } = runner.stats();
+    let expert_bytes = bytes_read.saturating_sub(ahead_wasted_bytes);
     tell(&Told::First { preparing_seconds, expert_bytes, experts_used: used.count() })?;
     runner.set_probe(None);
     work::decode(runner, rest, &mut interrupt::flow)?;

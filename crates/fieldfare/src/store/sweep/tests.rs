@@ -26,7 +26,22 @@ fn store(slots: usize, readers: usize) -> (ExpertStore, Arc<Mutex<Vec<usize>>>) 
     (store, fail)
 }
 
+/// All experts of a layer, as for a prompt that is going to want nearly all.
+fn all_of(layer: usize) -> Next<'static> {
+    const ALL: [usize; EXPERTS] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+    Next { layer, experts: &ALL }
+}
+
 fn sweep(store: &mut ExpertStore, layer: usize, wanted: &[usize], next: Option<usize>) -> Result<Vec<usize>> {
+    sweep_then(store, layer, wanted, next.map(all_of))
+}
+
+fn sweep_then(
+    store: &mut ExpertStore,
+    layer: usize,
+    wanted: &[usize],
+    next: Option<Next<'_>>,
+) -> Result<Vec<usize>> {
     let mut seen = Vec::new();
     store.sweep(layer, wanted, next, &mut |expert, blob| {
         assert!(blob.iter().all(|&b| usize::from(b) == layer * 16 + expert), "blob of expert {expert}");
@@ -52,13 +67,16 @@ proptest! {
         passes in prop::collection::vec(
             prop::collection::vec(prop::collection::btree_set(0..EXPERTS, 1..4), 1..12), 1..6),
         (ahead, begun) in any::<(bool, bool)>(),
+        guesses in prop::collection::vec(0..EXPERTS + 1, 0..EXPERTS),
         fetches: bool,
     ) {
         let (mut store, _) = store(slots, readers);
         for tokens in &passes {
             store.open_transit(buffers).unwrap();
+            let mut may_be_read = store.stats().misses;
             if ahead {
-                store.read_ahead(0);
+                store.read_ahead(all_of(0));
+                may_be_read += EXPERTS as u64;
             }
             for layer in 0..LAYERS {
                 let mut wanted = BTreeSet::new();
@@ -76,11 +94,20 @@ proptest! {
                 if begun {
                     store.begin_sweep(layer, &wanted).unwrap();
                 }
-                let seen = sweep(&mut store, layer, &wanted, next);
-                prop_assert_eq!(seen.unwrap(), wanted);
+                // All of the next layer, or guesses: some wrong, some twice, in no order.
+                let next = next.map(|layer| match guesses.len() {
+                    0 => all_of(layer),
+                    _ => Next { layer, experts: &guesses },
+                });
+                let seen = sweep_then(&mut store, layer, &wanted, next);
+                prop_assert_eq!(seen.unwrap(), &wanted[..]);
+                // Each at most once: what was guessed is not read again when its turn comes.
+                may_be_read += (wanted.len() + next.map_or(0, |next| next.experts.len())) as u64;
+                prop_assert!(store.stats().misses <= may_be_read || buffers <= KEPT_FREE);
                 prop_assert!(store.readers.in_flight() <= buffers + store.slots.slots());
                 let after = held(&store, layer);
-                if buffers >= places + 2 {
+                // Guesses that have their turn late leave fewer buffers to wait in.
+                if buffers >= places + 2 && guesses.is_empty() {
                     prop_assert_eq!(after, best.iter().take(places).copied().collect::<BTreeSet<_>>());
                 } else {
                     prop_assert!(after.len() <= places);
@@ -111,7 +138,7 @@ fn a_pass_reads_every_expert_at_most_once_and_a_held_one_not_at_all() {
         for pass in 0..3 {
             let before = store.stats();
             store.open_transit(buffers).unwrap();
-            store.read_ahead(0);
+            store.read_ahead(all_of(0));
             for layer in 0..LAYERS {
                 all.iter().for_each(|&expert| store.note_token(layer, &[expert]));
                 let next = (layer + 1 < LAYERS).then_some(layer + 1);
@@ -147,14 +174,14 @@ fn errors_of_reads_and_callers_leave_a_store_that_works() {
             assert_eq!(sweep(&mut store, 2, &all, None).unwrap(), all);
         }
         let mut turns = 0;
-        let result = store.sweep(1, &all, Some(2), &mut |_, _| {
+        let result = store.sweep(1, &all, Some(all_of(2)), &mut |_, _| {
             turns += 1;
             if turns == 4 { Err(Error::Cancelled) } else { Ok(()) }
         });
         assert!(matches!(result, Err(Error::Cancelled)) && turns == 4);
         assert_eq!(store.readers.in_flight(), 0);
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            store.sweep(1, &all, Some(2), &mut |expert, _| {
+            store.sweep(1, &all, Some(all_of(2)), &mut |expert, _| {
                 assert!(expert < 5, "the caller's");
                 Ok(())
             })
@@ -207,7 +234,30 @@ fn what_is_no_sweep_is_refused() {
         assert!(matches!(store.begin_sweep(layer, &wanted), Err(Error::BadRequest { .. })));
         assert!(matches!(sweep(&mut store, layer, &wanted, None), Err(Error::BadRequest { .. })));
     }
-    store.read_ahead(LAYERS);
+    store.read_ahead(all_of(LAYERS));
     assert!(sweep(&mut store, 0, &[], Some(LAYERS)).unwrap().is_empty());
     assert_eq!(sweep(&mut store, 0, &[3], None).unwrap(), [3], "buffers come by themselves");
+}
+
+#[test]
+fn guesses_that_have_their_turn_late_are_not_read_twice() {
+    let (mut store, _) = store(2 * LAYERS, 1);
+    store.note_token(1, &[8, 9]);
+    sweep(&mut store, 1, &[8, 9], None).unwrap();
+    // The most valuable come first and have no slot to go to: both hold what is due last.
+    (0..9).for_each(|_| store.note_token(1, &[0, 1]));
+    store.open_transit(5).unwrap();
+    store.read_ahead(Next { layer: 1, experts: &[5, 6, 7] });
+    assert_eq!(store.readers.in_flight(), 3);
+    let before = store.stats();
+    let all: Vec<usize> = (0..EXPERTS).collect();
+    assert_eq!(sweep(&mut store, 1, &all, None).unwrap(), all);
+    let stats = store.stats();
+    assert_eq!((stats.hits - before.hits, stats.misses - before.misses), (2, 8));
+    assert_eq!(stats.ahead_wasted_bytes, 0);
+    // What was read in vain is told.
+    store.open_transit(5).unwrap();
+    store.read_ahead(Next { layer: 0, experts: &[3, 4, 7, 6] });
+    assert_eq!(sweep(&mut store, 0, &[3, 5], None).unwrap(), [3, 5]);
+    assert_eq!(store.stats().ahead_wasted_bytes, 3 * 64);
 }
