@@ -56,7 +56,8 @@ pub(crate) async fn connection(
     };
     match ended {
         Ok(()) => {}
-        Err(error) if link.has_held_back() => {
+        // Of HTTP/2 hyper says nothing by itself.
+        Err(error) if link.has_held_back() || error.is_parse_version_h2() => {
             let refusal = unreadable(&error);
             front.metrics.request("other", refusal.status);
             if link.say(plain_answer(&refusal).as_bytes()).await.is_err() {

@@ -409,7 +409,11 @@ mod tests {
             // nor for ever whoever sends on.
             let (mut client, mut link, _waiting) = pair(64);
             let start = Instant::now();
-            let sending = async { while client.write_all(b"x").await.is_ok() { sleep(LINGER_PAUSE / 2).await } };
+            let sending = async {
+                while client.write_all(b"x").await.is_ok() {
+                    sleep(LINGER_PAUSE / 2).await
+                }
+            };
             tokio::select! {
                 () = sending => panic!("it is still open"),
                 () = link.linger() => {}

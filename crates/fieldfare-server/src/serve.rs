@@ -2,10 +2,10 @@
 
 use crate::binder::Binder;
 use crate::body::Room;
+use crate::connection::{connection, turn_away};
 use crate::door::{Door, Model};
 use crate::guard::Guard;
 use crate::handlers::{App, Front};
-use crate::connection::{connection, turn_away};
 use crate::link::Times;
 use crate::metrics::{Log, Metrics};
 use crate::stream::KEEP_ALIVE;

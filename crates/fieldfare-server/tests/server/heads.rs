@@ -63,6 +63,7 @@ fn what_is_no_head_is_refused_in_words() {
         b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: \0\r\n\r\n",
         b"POST /health HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\n",
         b"POST /health HTTP/1.1\r\nhost: localhost\r\ncontent-length: -3\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"POST /health HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: gzip\r\n\r\n",
     ] {
         eprintln!("{}", String::from_utf8_lossy(bytes));

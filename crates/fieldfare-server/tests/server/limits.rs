@@ -53,6 +53,8 @@ fn every_way_to_be_wrong_has_its_answer() {
     assert_eq!(post(chat, &[], &plain), wanted(415, "unsupported_media_type"));
     let packed = [JSON, ("content-encoding", "gzip")];
     assert_eq!(post(chat, &packed, &plain), wanted(415, "unsupported_media_type"));
+    let twice = [JSON, ("content-encoding", "identity"), packed[1]];
+    assert_eq!(post(chat, &twice, &plain), wanted(415, "unsupported_media_type"));
     for body in ["", "{", "[]", "null"] {
         assert_eq!(post(chat, &[JSON], body), wanted(400, "invalid_json"), "{body}");
     }
