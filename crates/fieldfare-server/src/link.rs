@@ -411,7 +411,7 @@ mod tests {
             let start = Instant::now();
             let sending = async {
                 while client.write_all(b"x").await.is_ok() {
-                    sleep(LINGER_PAUSE / 2).await
+                    sleep(LINGER_PAUSE / 2).await;
                 }
             };
             tokio::select! {
