@@ -13,6 +13,7 @@ use fieldfare::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Options of `grammar`.
@@ -30,6 +31,12 @@ pub(crate) struct Options {
     /// Only cases whose name has this in it.
     #[arg(long)]
     only: Option<String>,
+    /// Instead: what a step takes where so many milliseconds of work stand for the forward pass, without rules, with masks that are computed after it, and with masks that are computed beside it.
+    #[arg(long, conflicts_with = "memory")]
+    pass: Option<u64>,
+    /// Threads of that work; all processors if not given.
+    #[arg(long, requires = "pass")]
+    pass_threads: Option<usize>,
     /// Instead: what the largest grammars take of memory when an answer has gone through all of them. One case a process
     /// (`--only`), since what was given back is not told from what was never taken.
     #[arg(long)]
@@ -62,6 +69,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.memory {
         for case in whole_cases()?.iter().filter(|case| wanted(case)) {
             whole(&tokenizer, &grammars, case).with_context(|| case.name)?;
+        }
+        return Ok(());
+    }
+    if let Some(pass) = options.pass {
+        println!(
+            "{:<30} {:>7} {:>12} {:>12} {:>12} {:>14} {:>12}",
+            "case", "tokens", "free", "after: more", "beside", "worst place", "beside"
+        );
+        let pass = Pass::lasting(Duration::from_millis(pass), options.pass_threads);
+        for case in cases()?.iter().filter(|case| wanted(case)) {
+            steps(&tokenizer, &grammars, case, options.rounds, &pass).with_context(|| case.name)?;
         }
         return Ok(());
     }
@@ -129,6 +147,96 @@ fn one(tokenizer: &Tokenizer, grammars: &Grammars, case: &Case, rounds: usize) -
         unbound,
         worst_place,
         grown as f64 / 1e6,
+    );
+    Ok(())
+}
+
+/// Work that stands for a forward pass: parts that the threads claim, as those of the kernels' pool do.
+struct Pass {
+    threads: usize,
+    parts: usize,
+}
+
+impl Pass {
+    /// Takes about so long when nothing else runs.
+    fn lasting(time: Duration, threads: Option<usize>) -> Self {
+        let all = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = threads.unwrap_or_else(all);
+        let probe = Self { threads, parts: 2000 };
+        let least = (0..5).map(|_| {
+            let start = Instant::now();
+            probe.run();
+            start.elapsed()
+        });
+        let least = least.min().unwrap_or_default().as_secs_f64();
+        Self { threads, parts: (2000.0 * time.as_secs_f64() / least.max(1e-9)) as usize }
+    }
+
+    fn run(&self) {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while next.fetch_add(1, Ordering::Relaxed) < self.parts {
+                let sum = (0..4000_u64).fold(1, |sum: u64, i| (sum ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                std::hint::black_box(sum);
+            }
+        };
+        std::thread::scope(|scope| {
+            (1..self.threads).for_each(|_| drop(scope.spawn(work)));
+            work();
+        });
+    }
+}
+
+/// Follows an answer by steps of a pass and a choice: free, bound, and bound with the mask told beside the pass.
+fn steps(tokenizer: &Tokenizer, grammars: &Grammars, case: &Case, rounds: usize, pass: &Pass) -> Result<()> {
+    let bound = grammars.bind(&case.rules)?.context("rules that bind")?;
+    let mut ids = Vec::new();
+    tokenizer.encode_with_control(&case.answer, &mut ids);
+    let sampling = Sampling { seed: Some(1), ..Sampling::default() };
+    let vocabulary = tokenizer.vocab_size();
+    let logits: Vec<f32> =
+        (0..vocabulary as u32).map(|id| (id.wrapping_mul(2_654_435_761) >> 16) as f32 / 4000.0).collect();
+    let mut scratch = logits.clone();
+    let mut sums = [Duration::ZERO; 3];
+    // What each place costs at best: what the machine does beside is not the mask's.
+    let mut least = vec![[Duration::MAX; 3]; ids.len()];
+    for _ in 0..rounds {
+        let guided = || -> Result<Sampler> {
+            let guide = bound.guide(&tokenizer.control().stop_ids())?;
+            Ok(Sampler::new(&sampling, vocabulary)?.guided(Some(guide)))
+        };
+        let mut samplers = [Sampler::new(&sampling, vocabulary)?, guided()?, guided()?];
+        for (at, &id) in ids.iter().enumerate() {
+            for (kind, sampler) in samplers.iter_mut().enumerate() {
+                scratch.copy_from_slice(&logits);
+                let start = Instant::now();
+                if kind == 2 {
+                    sampler.look_ahead();
+                }
+                pass.run();
+                std::hint::black_box(sampler.choose(&mut scratch)?);
+                sampler.accept(id);
+                let time = start.elapsed();
+                sums[kind] += time;
+                least[at][kind] = least[at][kind].min(time);
+            }
+        }
+    }
+    let steps = (rounds * ids.len()).max(1) as f64;
+    let [free, after, beside] = sums.map(|sum| sum.as_secs_f64() * 1e3 / steps);
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let least_free = least.iter().map(|place| place[0]).min().unwrap_or_default();
+    let worst =
+        |kind: usize| ms(least.iter().map(|place| place[kind]).max().unwrap_or_default()) - ms(least_free);
+    println!(
+        "{:<30} {:>7} {:>9.3} ms {:>+9.3} ms {:>+9.3} ms {:>+11.3} ms {:>+9.3} ms",
+        case.name,
+        ids.len(),
+        free,
+        after - free,
+        beside - free,
+        worst(1),
+        worst(2),
     );
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::stream::Events;
 use crate::wire::error::ApiError;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use hyper::header;
+use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -125,16 +125,16 @@ impl Drop for Held {
 
 /// JSON, and not packed. A page of elsewhere cannot send this type without asking first.
 fn check_kind(parts: &Parts) -> Result<(), ApiError> {
-    let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let refuse =
         |message| Err(ApiError::new(415, "invalid_request_error", "unsupported_media_type", message));
-    let kind = text(header::CONTENT_TYPE);
-    let json = "application/json";
+    let kind = parts.headers.get(header::CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
+    let json = b"application/json";
     if !kind.get(..json.len()).is_some_and(|start| start.eq_ignore_ascii_case(json)) {
         return refuse("the content type must be application/json");
     }
-    let packing = text(header::CONTENT_ENCODING);
-    if !packing.is_empty() && !packing.eq_ignore_ascii_case("identity") {
+    let packed =
+        |packing: &HeaderValue| !packing.is_empty() && !packing.as_bytes().eq_ignore_ascii_case(b"identity");
+    if parts.headers.get_all(header::CONTENT_ENCODING).iter().any(packed) {
         return refuse("the body must not be compressed");
     }
     Ok(())

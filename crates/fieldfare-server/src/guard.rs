@@ -53,13 +53,10 @@ impl Guard {
         // The connection's own bound is on what it has to buffer, which a block that comes at once may exceed.
         let size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-        if request.headers().iter().map(size).sum::<usize>() + target > MAX_HEADER_BYTES {
-            let message = format!("the headers may have at most {MAX_HEADER_BYTES} bytes");
-            return Err(ApiError::new(431, "invalid_request_error", "headers_too_large", message));
-        }
-        if request.headers().len() > MAX_HEADERS {
-            let message = format!("there may be at most {MAX_HEADERS} headers");
-            return Err(ApiError::new(431, "invalid_request_error", "headers_too_large", message));
+        if request.headers().iter().map(size).sum::<usize>() + target > MAX_HEADER_BYTES
+            || request.headers().len() > MAX_HEADERS
+        {
+            return Err(headers_too_large());
         }
         if self.loopback {
             self.host(request)?;
@@ -184,6 +181,12 @@ impl Guard {
             && headers.contains_key(header::ORIGIN)
             && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
     }
+}
+
+/// More headers, or longer ones, than may be.
+pub(crate) fn headers_too_large() -> ApiError {
+    let message = format!("there may be at most {MAX_HEADERS} headers, of {MAX_HEADER_BYTES} bytes together");
+    ApiError::new(431, "invalid_request_error", "headers_too_large", message)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

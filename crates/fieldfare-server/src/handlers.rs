@@ -104,26 +104,32 @@ enum Route {
 }
 
 impl Route {
-    /// Reads a path: with or without `/v1`, with or without a slash at the end.
+    /// Reads a path: with or without `/v1`. Slashes at the end and doubled ones do not matter (a base address that ends in
+    /// one makes `//v1`), nor what is escaped without need.
     fn of(path: &str) -> Option<Self> {
-        let path = path.trim_end_matches('/');
-        match path {
-            "" | "/v1" => return Some(Self::Root),
-            "/healthz" => return Some(Self::Health),
-            "/metrics" => return Some(Self::Metrics),
-            "/stats" => return Some(Self::Stats),
-            _ => {}
+        let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(unescaped).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        match parts[..] {
+            [] | ["v1"] => Some(Self::Root),
+            ["healthz"] => Some(Self::Health),
+            ["metrics"] => Some(Self::Metrics),
+            ["stats"] => Some(Self::Stats),
+            ["v1", ref rest @ ..] => Self::of_parts(rest),
+            ref parts => Self::of_parts(parts),
         }
-        let short = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
-        match short {
-            "/health" => Some(Self::Health),
-            "/models" => Some(Self::Models),
-            "/chat/completions" => Some(Self::Chat),
-            "/completions" => Some(Self::Completions),
-            "/tokenize" => Some(Self::Tokenize),
-            "/detokenize" => Some(Self::Detokenize),
-            "/apply-template" => Some(Self::Template),
-            _ => short.strip_prefix("/models/").map(|name| Self::Model(unescaped(name))),
+    }
+
+    fn of_parts(parts: &[&str]) -> Option<Self> {
+        match parts {
+            ["health"] => Some(Self::Health),
+            ["models"] => Some(Self::Models),
+            ["models", name @ ..] => Some(Self::Model(name.join("/"))),
+            ["chat", "completions"] => Some(Self::Chat),
+            ["completions"] => Some(Self::Completions),
+            ["tokenize"] => Some(Self::Tokenize),
+            ["detokenize"] => Some(Self::Detokenize),
+            ["apply-template"] => Some(Self::Template),
+            _ => None,
         }
     }
 
@@ -643,6 +649,13 @@ mod tests {
             ("/healthz", Some(Route::Health)),
             ("/v1/health", Some(Route::Health)),
             ("/v1chat/completions", None),
+            ("//v1/chat/completions", Some(Route::Chat)),
+            ("/v1//models//", Some(Route::Models)),
+            ("/v1/%6dodels", Some(Route::Models)),
+            ("/models/a/b", Some(Route::Model("a/b".into()))),
+            ("//", Some(Route::Root)),
+            ("/v1/chat%2Fcompletions", None),
+            ("/v1/metrics", None),
             ("/v1/embeddings", None),
             ("/v1/v1/models", None),
         ] {

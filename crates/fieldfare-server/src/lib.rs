@@ -15,7 +15,8 @@
 //! spelling  text, ids and prompts
 //! metrics   counters, log
 //! page      the page for browsers
-//! link      a connection, and the time for heads
+//! connection  one connection, from its first request to its close
+//! link      its bytes: times, and what hyper says by itself
 //! clock     a time that is up some time after it was set
 //! tls       certificates
 //! serve     sockets, limits of connections, the end
@@ -25,6 +26,7 @@ mod binder;
 mod body;
 mod choices;
 mod clock;
+mod connection;
 mod door;
 mod guard;
 mod handlers;

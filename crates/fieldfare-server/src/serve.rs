@@ -2,10 +2,11 @@
 
 use crate::binder::Binder;
 use crate::body::Room;
+use crate::connection::{connection, turn_away};
 use crate::door::{Door, Model};
-use crate::guard::{Guard, MAX_HEADER_BYTES, MAX_HEADERS};
-use crate::handlers::{App, Front, handle};
-use crate::link::{Link, Times, Tracked};
+use crate::guard::Guard;
+use crate::handlers::{App, Front};
+use crate::link::Times;
 use crate::metrics::{Log, Metrics};
 use crate::stream::KEEP_ALIVE;
 use crate::tls::{self, TlsFiles};
@@ -16,19 +17,14 @@ use fieldfare::grammar::{self, Grammars};
 use fieldfare::sample::Sampling;
 use fieldfare::store::Board;
 use fieldfare::tokenizer::Tokenizer;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
-use std::convert::Infallible;
 use std::future::Future;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream as StdStream};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -38,12 +34,8 @@ use tokio_rustls::rustls::ServerConfig;
 
 /// Longest time for the headers of a request, and for TLS to be agreed on; a connection without one is closed after it.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// Longest time between an answer and the next request.
-const IDLE_TIME: Duration = Duration::from_secs(75);
 /// How long a client may take nothing of what it is sent.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Most headers that are read; the guard refuses far fewer, in words.
-const HEADERS: usize = 4 * MAX_HEADERS;
 /// Most connections.
 const CONNECTIONS: usize = 256;
 /// Largest configuration of a model that is looked at.
@@ -535,50 +527,4 @@ fn farewell((running, waiting): (usize, usize), grace: Duration) -> String {
         line.push_str(&format!("; {} in the line sent away", requests(waiting)));
     }
     line
-}
-
-async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    front: Arc<Front>,
-    mut stop: watch::Receiver<bool>,
-    times: Times,
-) {
-    let (link, waiting) = Link::new(stream, times);
-    let service = service_fn(move |request| {
-        let front = front.clone();
-        let answering = waiting.over();
-        async move {
-            let response = handle(front, request).await;
-            Ok::<_, Infallible>(response.map(|reply| Tracked { reply, _answering: answering }))
-        }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_TIME)
-        .max_headers(HEADERS)
-        .max_buf_size(MAX_HEADER_BYTES)
-        .serve_connection(TokioIo::new(link), service);
-    let mut connection = pin!(connection);
-    tokio::select! {
-        // How a connection breaks is the client's affair.
-        _ = connection.as_mut() => return,
-        _ = stop.wait_for(|asked| *asked) => connection.as_mut().graceful_shutdown(),
-    }
-    let _ = connection.await;
-}
-
-/// One connection too many: a word, as far as it fits into the socket, and the end.
-fn turn_away(stream: &TcpStream) {
-    let error = crate::wire::error::ApiError::new(
-        503,
-        "unavailable_error",
-        "overloaded",
-        "as many connections are open as may be",
-    );
-    let body = error.body().to_string();
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\nretry-after: 1\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    let _ = stream.try_write(answer.as_bytes());
 }

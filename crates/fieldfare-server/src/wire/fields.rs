@@ -3,7 +3,7 @@
 use super::error::ApiError;
 use serde_json::{Map, Value};
 
-/// A body as a JSON object.
+/// A body as a JSON object. Half a character that stands alone in a text counts as U+FFFD.
 ///
 /// # Errors
 /// `invalid_json`: not UTF-8, not JSON, nested deeper than 128, not an object, or empty.
@@ -14,7 +14,11 @@ pub fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     if std::str::from_utf8(body).is_err() {
         return Err(ApiError::json("the body is not UTF-8"));
     }
-    match serde_json::from_slice(body) {
+    let read = serde_json::from_slice(body).or_else(|error| match mended(body) {
+        Some(body) => serde_json::from_slice(&body),
+        None => Err(error),
+    });
+    match read {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(ApiError::json("the body must be a JSON object")),
         Err(error) => {
@@ -24,6 +28,30 @@ pub fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
             )))
         }
     }
+}
+
+/// The body with U+FFFD for escapes of half a character (`\ud83d` without its other half), if it has any. JSON knows them
+/// and text does not: a client that cuts texts by UTF-16 units, in the middle of an emoji, sends them.
+fn mended(body: &[u8]) -> Option<Vec<u8>> {
+    let unit = |at: usize| {
+        let digits = body.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let mut mended = None;
+    let mut at = 0;
+    while at < body.len() {
+        at += match (body[at], unit(at), unit(at + 6)) {
+            (b'\\', Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (b'\\', Some(0xd800..=0xdfff), _) => {
+                mended.get_or_insert_with(|| body.to_vec())[at + 2..at + 6].copy_from_slice(b"fffd");
+                6
+            }
+            (b'\\', None, _) => 2,
+            _ => 1,
+        };
+    }
+    mended
 }
 
 /// The value of a field; `null` is absent.
@@ -87,8 +115,8 @@ pub fn whole(value: &Value) -> Option<i128> {
         return Some(value.into());
     }
     let float = number.as_f64()?;
-    // Beyond 2^64 nothing has a meaning here; the bound also keeps the conversion exact.
-    (float.fract() == 0.0 && float.abs() <= 18_446_744_073_709_551_616.0).then_some(float as i128)
+    // Beyond 64 bits it only matters that it is beyond.
+    (float.fract() == 0.0).then_some(float as i128)
 }
 
 /// A number between bounds, as the engine takes it.

@@ -115,7 +115,7 @@ fn fields_that_are_refused() {
         (json!({ "logit_bias": biases }), VALUE, "logit_bias"),
         (json!({ "seed": "7" }), TYPE, "seed"),
         (json!({ "seed": 1.5 }), TYPE, "seed"),
-        (json!({ "seed": 1e30 }), TYPE, "seed"),
+        (json!({ "seed": 1e30 }), VALUE, "seed"),
         (json!({ "seed": -9.3e18 }), VALUE, "seed"),
         (json!({ "stop": 5 }), TYPE, "stop"),
         (json!({ "stop": { "text": "x" } }), TYPE, "stop"),
@@ -485,6 +485,30 @@ fn bodies_that_are_no_object() {
 }
 
 #[test]
+fn half_a_character_is_a_question_mark() {
+    for (sent, wanted) in [
+        (r#""\ud83d""#, "\u{fffd}"),
+        (r#""cut \uD83D""#, "cut \u{fffd}"),
+        (r#""\udcff\ud83d\ude00\ud83d\ud83d\ude00""#, "\u{fffd}😀\u{fffd}😀"),
+        (r#""\ud83d\n\udE00x""#, "\u{fffd}\n\u{fffd}x"),
+        // These are none.
+        (r#""\\ud83d \ud800""#, "\\ud83d \u{fffd}"),
+        (r#""\\\ud83d\u0041""#, "\\\u{fffd}A"),
+        (r#""\ud83d\ude00""#, "😀"),
+    ] {
+        let body = format!("{{\"a\":{sent}}}");
+        let read = fields::object(body.as_bytes());
+        assert_eq!(read.map(|map| map["a"].clone()), Ok(json!(wanted)), "{sent}");
+    }
+    for broken in
+        [r#"{"a":"\ud83"}"#, r#"{"a":"\ud83d"#, r#"{"a":"\ud8+d"}"#, r#"{"a":\ud83d}"#, r#"{"a":"\"#]
+    {
+        let error = fields::object(broken.as_bytes()).expect_err("it is no JSON");
+        assert_eq!(error.code, "invalid_json", "{broken}");
+    }
+}
+
+#[test]
 fn null_is_absent_and_unknown_fields_are_ignored() {
     let plain = chat(&json!({})).expect("the plainest request");
     for key in [
@@ -564,6 +588,7 @@ fn what_is_taken_means_what_it_says() {
     assert_eq!(max(json!({})), 4096);
     assert_eq!(max(json!({ "max_tokens": -1 })), usize::MAX);
     assert_eq!(max(json!({ "max_tokens": 1e15 })), 1_000_000_000_000_000);
+    assert_eq!(max(json!({ "max_tokens": 1e30 })), usize::MAX);
     let thinks = |body: Value| chat(&body).expect("taken").render.enable_thinking;
     assert!(!thinks(json!({})) && !thinks(json!({ "reasoning_effort": "minimal" })));
     assert!(thinks(json!({ "reasoning_effort": "none", "reasoning": { "enabled": true } })));

@@ -53,6 +53,8 @@ fn every_way_to_be_wrong_has_its_answer() {
     assert_eq!(post(chat, &[], &plain), wanted(415, "unsupported_media_type"));
     let packed = [JSON, ("content-encoding", "gzip")];
     assert_eq!(post(chat, &packed, &plain), wanted(415, "unsupported_media_type"));
+    let twice = [JSON, ("content-encoding", "identity"), packed[1]];
+    assert_eq!(post(chat, &twice, &plain), wanted(415, "unsupported_media_type"));
     for body in ["", "{", "[]", "null"] {
         assert_eq!(post(chat, &[JSON], body), wanted(400, "invalid_json"), "{body}");
     }
@@ -139,14 +141,6 @@ fn what_is_too_large_is_cut_off() {
     let mut bytes = format!("POST {chat} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n").into_bytes();
     bytes.extend(format!("{:x}\r\n{big}\r\n0\r\n\r\n", big.len()).into_bytes());
     assert_eq!(server.raw(&bytes).refusal(), (413, "request_too_large".into()));
-    // Headers.
-    let fat = format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(40 << 10));
-    assert_eq!(server.raw(fat.as_bytes()).refusal(), (431, "headers_too_large".into()));
-    // Too many, in words; far too many are refused by the connection itself.
-    let many = |count: usize| -> String { (0..count).map(|i| format!("x-{i}: y\r\n")).collect() };
-    let many = |count| format!("GET /health HTTP/1.1\r\nhost: localhost\r\n{}\r\n", many(count));
-    assert_eq!(server.raw(many(150).as_bytes()).refusal(), (431, "headers_too_large".into()));
-    assert_eq!(server.raw(many(600).as_bytes()).status, 431);
     // A body that breaks off leaves nothing behind.
     let mut cut = server.connect();
     cut.write_all(format!("POST {chat} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{{").as_bytes()).unwrap();

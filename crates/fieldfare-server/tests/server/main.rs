@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests fail by panicking, as tests do
 
 mod answers;
+mod heads;
 mod limits;
 mod pieces;
 mod side_by_side;

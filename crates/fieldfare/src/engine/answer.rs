@@ -80,6 +80,7 @@ impl<'t> Answer<'t> {
         StopStrings::validate(&options.stop)?;
         if options.max_new > 0 {
             prompt.iter().for_each(|&id| sampler.accept_prompt(id));
+            sampler.look_ahead();
         }
         Ok(Self {
             rules,
@@ -162,7 +163,12 @@ impl<'t> Answer<'t> {
         if full || self.token_ids.len() >= self.max_new || self.is_late() {
             return Ok(Step::End(Finish::Length));
         }
-        Ok(if self.is_unwanted(cancel) { Step::End(Finish::Cancelled) } else { Step::Next(id) })
+        if self.is_unwanted(cancel) {
+            return Ok(Step::End(Finish::Cancelled));
+        }
+        // While the model is fed this token.
+        self.sampler.look_ahead();
+        Ok(Step::Next(id))
     }
 
     fn is_late(&self) -> bool {

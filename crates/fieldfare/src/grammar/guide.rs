@@ -43,6 +43,17 @@ impl std::fmt::Debug for At {
     }
 }
 
+/// What may come next.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    /// Anything.
+    All,
+    /// Anything that is not barred.
+    NotBarred,
+    /// What is in the set.
+    InSet,
+}
+
 /// The guide of one answer.
 #[derive(Debug)]
 pub(super) struct Follower {
@@ -54,6 +65,8 @@ pub(super) struct Follower {
     barred: Vec<u32>,
     /// The set that was told last.
     set: IdSet,
+    /// What may come next, if it was told since the last token came.
+    told: Option<Result<Told>>,
     calls: usize,
     failed: Option<String>,
 }
@@ -68,7 +81,16 @@ impl Follower {
         }
         let at =
             if bound.starts_in_thought { At::Thought(0) } else { At::Start { may_think: bound.may_think } };
-        Self { at, stop: stop.to_vec(), barred, set: IdSet::default(), calls: 0, failed: None, bound }
+        Self {
+            at,
+            stop: stop.to_vec(),
+            barred,
+            set: IdSet::default(),
+            told: None,
+            calls: 0,
+            failed: None,
+            bound,
+        }
     }
 
     /// Whether what comes outside of calls is bound.
@@ -143,15 +165,9 @@ impl Follower {
             _ => {}
         }
     }
-}
 
-fn lost(reason: &str) -> Error {
-    let reason: String = reason.chars().take(200).collect();
-    Error::Unsupported(format!("the grammar of this answer: {reason}"))
-}
-
-impl Guide for Follower {
-    fn allowed(&mut self) -> Result<Allowed<'_>> {
+    /// Finds what may come next.
+    fn tell(&mut self) -> Result<Told> {
         if let Some(reason) = &self.failed {
             return Err(lost(reason));
         }
@@ -175,38 +191,71 @@ impl Guide for Follower {
                 if may_think {
                     self.set.insert(open);
                 }
-                Ok(Allowed::Only(&self.set))
+                Ok(Told::InSet)
             }
             At::Label(done) if bound => {
                 self.set = self.bound.label.get(*done).copied().into_iter().collect();
-                Ok(Allowed::Only(&self.set))
+                Ok(Told::InSet)
             }
             At::Thought(made) if self.bound.thought_tokens.is_some_and(|most| *made >= most) => {
                 self.set = [close].into_iter().collect();
-                Ok(Allowed::Only(&self.set))
+                Ok(Told::InSet)
             }
-            At::Thought(_) if bound => Ok(Allowed::AllBut(&self.barred)),
+            At::Thought(_) if bound => Ok(Told::NotBarred),
             At::Json(_) => {
                 let ends: Vec<u32> = self.ends().collect();
-                let At::Json(matcher) = &mut self.at else { return Ok(Allowed::All) };
+                let At::Json(matcher) = &mut self.at else { return Ok(Told::All) };
                 Self::fill(&mut self.set, matcher, eos, &ends)?;
-                Ok(Allowed::Only(&self.set))
+                Ok(Told::InSet)
             }
             At::Call(matcher) => {
                 Self::fill(&mut self.set, matcher, eos, &[call_close])?;
-                Ok(Allowed::Only(&self.set))
+                Ok(Told::InSet)
             }
             At::AfterCall => {
                 let mut set: IdSet = self.ends().collect();
                 set.insert(call_open);
                 self.set = set;
-                Ok(Allowed::Only(&self.set))
+                Ok(Told::InSet)
             }
-            At::Start { .. } | At::Label(_) | At::Thought(_) | At::Free | At::Over => Ok(Allowed::All),
+            At::Start { .. } | At::Label(_) | At::Thought(_) | At::Free | At::Over => Ok(Told::All),
+        }
+    }
+}
+
+fn lost(reason: &str) -> Error {
+    let reason: String = reason.chars().take(200).collect();
+    Error::Unsupported(format!("the grammar of this answer: {reason}"))
+}
+
+impl Guide for Follower {
+    fn allowed(&mut self) -> Result<Allowed<'_>> {
+        let told = match self.told.take() {
+            Some(told) => told?,
+            None => self.tell()?,
+        };
+        self.told = Some(Ok(told));
+        Ok(match told {
+            Told::All => Allowed::All,
+            Told::NotBarred => Allowed::AllBut(&self.barred),
+            Told::InSet => Allowed::Only(&self.set),
+        })
+    }
+
+    fn prepare(&mut self) {
+        self.told = Some(self.tell());
+    }
+
+    fn is_slow(&self) -> bool {
+        match self.at {
+            At::Json(_) | At::Call(_) => true,
+            At::Start { .. } => self.is_bound() && !self.bound.forced && self.bound.content.is_some(),
+            _ => false,
         }
     }
 
     fn accept(&mut self, id: u32) {
+        self.told = None;
         let control = &self.bound.control;
         let (open, close, call_open) = (control.channel_open, control.channel_close, control.call_open);
         match &mut self.at {

@@ -89,23 +89,30 @@ impl Noise {
     }
 }
 
-/// An answer to noise at temperature 2: its ids, and whether it ended before the limit.
+/// An answer to noise at temperature 2: its ids, and whether it ended before the limit. It is made twice side by side: what
+/// may come is told ahead on another thread in one, and in the other when it is asked for.
 fn answer(bound: &Bound, seed: u64, most: usize) -> (Vec<u32>, bool) {
     let sampling =
         Sampling { temperature: 2.0, top_k: 0, top_p: 1.0, seed: Some(seed), ..Sampling::default() };
     let vocabulary = tokenizer().vocab_size();
-    let mut sampler = Sampler::new(&sampling, vocabulary).unwrap().guided(Some(bound.guide(&STOP).unwrap()));
+    let guided = || Sampler::new(&sampling, vocabulary).unwrap().guided(Some(bound.guide(&STOP).unwrap()));
+    let (mut sampler, mut ahead) = (guided(), guided());
     let mut noise = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut logits = vec![0.0; vocabulary];
     let mut ids = Vec::new();
     while ids.len() < most {
+        ahead.look_ahead();
         noise.logits(&mut logits);
+        let told_ahead = ahead.choose(&mut logits.clone()).unwrap();
         let id = sampler.choose(&mut logits).unwrap();
+        assert_eq!(told_ahead, id, "after {} tokens", ids.len());
         if STOP.contains(&id) {
             return (ids, true);
         }
         ids.push(id);
         sampler.accept(id);
+        ahead.accept(id);
+        assert_eq!(ahead.is_over(), sampler.is_over());
         if sampler.is_over() {
             return (ids, true);
         }

@@ -135,6 +135,15 @@ pub trait Guide: Debug + Send {
 
     /// Whether nothing can follow: the answer is complete.
     fn is_over(&self) -> bool;
+
+    /// Does now what the next [`Guide::allowed`] would take time for; what goes wrong is told there. It may be called on
+    /// another thread.
+    fn prepare(&mut self) {}
+
+    /// Whether [`Guide::prepare`] takes time now, so that another thread is worth asking.
+    fn is_slow(&self) -> bool {
+        false
+    }
 }
 
 /// Makes guides: one for each answer.

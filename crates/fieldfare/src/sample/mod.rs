@@ -6,6 +6,7 @@
 //! same tokens for the same logits on every machine and for every way of adding up. `stop` watches the text for
 //! stop strings.
 
+mod ahead;
 mod guide;
 mod logits;
 pub mod rng;
@@ -17,6 +18,7 @@ pub use guide::{Allowed, Guide, IdSet, Plan};
 pub use stop::StopStrings;
 
 use crate::{Error, Result};
+use ahead::Ahead;
 use logits::Selection;
 use rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
@@ -118,7 +120,7 @@ pub struct Sampler {
     seed: u64,
     history: History,
     selection: Selection,
-    guide: Option<Box<dyn Guide>>,
+    guide: Option<Ahead>,
 }
 
 impl Sampler {
@@ -154,21 +156,32 @@ impl Sampler {
     /// The same with a guide, which [`Sampler::choose`] asks.
     #[must_use]
     pub fn guided(self, guide: Option<Box<dyn Guide>>) -> Self {
-        Self { guide, ..self }
+        Self { guide: guide.map(Ahead::new), ..self }
+    }
+
+    /// The next token is going to be chosen once its logits are computed: what may come can be told meanwhile, on another
+    /// thread. The choice is the same whether this is called or not.
+    pub fn look_ahead(&mut self) {
+        if let Some(ahead) = &mut self.guide {
+            ahead.prepare();
+        }
     }
 
     /// Adds a generated token to the history, and tells the guide. All penalties count it.
     pub fn accept(&mut self, id: u32) {
         self.history.push(id);
         self.history.generate(id);
-        if let Some(guide) = &mut self.guide {
+        if let Some(ahead) = &mut self.guide
+            && let Some(mut guide) = ahead.take()
+        {
             guide.accept(id);
+            ahead.put(guide);
         }
     }
 
     /// Whether the guide says that the answer is complete.
     pub fn is_over(&self) -> bool {
-        self.guide.as_ref().is_some_and(|guide| guide.is_over())
+        self.guide.as_ref().is_some_and(Ahead::is_over)
     }
 
     /// As [`Sampler::sample`], but only what the guide allows.
@@ -176,12 +189,16 @@ impl Sampler {
     /// # Errors
     /// The guide does not know.
     pub fn choose(&mut self, logits: &mut [f32]) -> Result<u32> {
-        let Some(mut guide) = self.guide.take() else { return Ok(self.sample(logits)) };
+        let Some(ahead) = &mut self.guide else { return Ok(self.sample(logits)) };
+        let lost = || Error::Unsupported("an answer whose guide is lost".to_owned());
+        let mut guide = ahead.take().ok_or_else(lost)?;
         let chosen = guide.allowed().map(|allowed| {
             allowed.apply(logits);
             allowed.corrected(self.sample(logits))
         });
-        self.guide = Some(guide);
+        if let Some(ahead) = &mut self.guide {
+            ahead.put(guide);
+        }
         chosen
     }
 

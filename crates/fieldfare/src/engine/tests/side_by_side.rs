@@ -90,6 +90,10 @@ impl Guide for ParityGuide {
     fn is_over(&self) -> bool {
         false
     }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
 }
 
 /// Asks for an answer.
