@@ -43,16 +43,16 @@ const CHANGES: [(&str, &str); 19] = [
     // Loom takes sequentially consistent accesses for weaker ones. Where the code relies on a store being before a load
     // of something else, a fence stands for that.
     (
-        "self.shared.gate.0.store(word, Ordering::SeqCst);\n",
-        "self.shared.gate.0.store(word, Ordering::SeqCst);\n        fence(Ordering::SeqCst);\n",
+        "self.shared.gate.0.swap(word, Ordering::SeqCst);\n",
+        "self.shared.gate.0.swap(word, Ordering::SeqCst);\n        fence(Ordering::SeqCst);\n",
     ),
     (
-        "self.parked[index].0.store(true, Ordering::SeqCst);\n",
-        "self.parked[index].0.store(true, Ordering::SeqCst);\n                fence(Ordering::SeqCst);\n",
+        "self.parked[index].0.swap(true, Ordering::SeqCst);\n",
+        "self.parked[index].0.swap(true, Ordering::SeqCst);\n                fence(Ordering::SeqCst);\n",
     ),
     (
-        "shared.caller_parked.store(true, Ordering::SeqCst);\n",
-        "shared.caller_parked.store(true, Ordering::SeqCst);\n        fence(Ordering::SeqCst);\n",
+        "shared.caller_parked.swap(true, Ordering::SeqCst);\n",
+        "shared.caller_parked.swap(true, Ordering::SeqCst);\n        fence(Ordering::SeqCst);\n",
     ),
 ];
 

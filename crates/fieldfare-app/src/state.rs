@@ -12,6 +12,9 @@ use fieldfare_app_worker::message::{
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
+/// Why an empty question is not sent.
+pub const NOTHING_WRITTEN: &str = "Nothing is written yet.";
+
 /// Which part of the program is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Page {
@@ -525,7 +528,7 @@ impl State {
         } else if let Some(reason) = self.why_no_engine() {
             Some(reason)
         } else if self.composer.text.trim().is_empty() && self.composer.documents.is_empty() {
-            Some("Nothing is written yet.")
+            Some(NOTHING_WRITTEN)
         } else if self.over_context() {
             Some("It does not fit into the context; shorten it or raise the context in Settings.")
         } else {

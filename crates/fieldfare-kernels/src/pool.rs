@@ -254,8 +254,9 @@ impl Pool {
 
     /// A new region's word to all workers.
     fn signal(&self, word: u64) {
-        // SeqCst here and in `work`: either the worker sees the new region before it parks, or we see its flag.
-        self.shared.gate.0.store(word, Ordering::SeqCst);
+        // SeqCst here and in `work`: either the worker sees the new region before it parks, or we see its flag. A swap, as at the
+        // flags: x86 does the same for both, and emulators of Arm let the load pass a plain store (0028).
+        self.shared.gate.0.swap(word, Ordering::SeqCst);
         for (flag, worker) in self.shared.parked.iter().zip(&self.workers) {
             if flag.0.load(Ordering::SeqCst) {
                 worker.thread().unpark();
@@ -272,7 +273,7 @@ impl Pool {
             return;
         }
         *lock(&shared.caller) = Some(thread::current());
-        shared.caller_parked.store(true, Ordering::SeqCst);
+        shared.caller_parked.swap(true, Ordering::SeqCst);
         while !empty(Ordering::SeqCst) {
             thread::park();
         }
@@ -304,7 +305,7 @@ impl Shared {
         loop {
             let news = |order| gate::region(self.gate.0.load(order)) != seen;
             if !spin(self.spin, || news(Ordering::Acquire)) {
-                self.parked[index].0.store(true, Ordering::SeqCst);
+                self.parked[index].0.swap(true, Ordering::SeqCst);
                 while !news(Ordering::SeqCst) {
                     thread::park();
                 }

@@ -1,6 +1,6 @@
 //! Tokens a second against memory, measured here.
 
-use super::{button_or_why, card, note, primary, row, strong};
+use super::{button_or_why, card, note, primary, row, strong, unless};
 use crate::state::{Action, State};
 use crate::{theme, update, words};
 use eframe::egui::{self, Button, DragValue, Grid, Label, RichText, TextEdit, Ui, WidgetInfo};
@@ -12,22 +12,24 @@ pub fn show(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
         ui.label("Runs the model at each budget on given tokens and draws what it reached beside what this machine's disk and memory would allow. The loaded model is ended before and loaded again after.");
         ui.add_space(4.0);
         let running = state.bench.running;
-        ui.add_enabled_ui(!running, |ui| {
-            row(ui, "Budgets", |ui| {
-                let edit = TextEdit::singleline(&mut state.bench.budgets).desired_width(320.0);
-                ui.add(edit).accessible_name("Budgets");
-            });
-            row(ui, "Prompt", |ui| {
-                ui.add(DragValue::new(&mut state.bench.prompt).range(1..=32_768))
-                    .accessible_name("Tokens of the prompt");
-                ui.label("tokens");
-            });
-            row(ui, "Answer", |ui| {
-                ui.add(DragValue::new(&mut state.bench.decode).range(1..=4_096))
-                    .accessible_name("Tokens to make");
-                ui.label("tokens");
-            });
+        let fixed = running.then_some("This is being measured; Stop ends it.");
+        row(ui, "Budgets", |ui| {
+            let edit = TextEdit::singleline(&mut state.bench.budgets).desired_width(320.0);
+            unless(ui, fixed, edit).accessible_name("Budgets");
         });
+        row(ui, "Prompt", |ui| {
+            let field = DragValue::new(&mut state.bench.prompt).range(1..=32_768);
+            unless(ui, fixed, field).accessible_name("Tokens of the prompt");
+            ui.label("tokens");
+        });
+        row(ui, "Answer", |ui| {
+            let field = DragValue::new(&mut state.bench.decode).range(1..=4_096);
+            unless(ui, fixed, field).accessible_name("Tokens to make");
+            ui.label("tokens");
+        });
+        if let Some(reason) = fixed {
+            note(ui, reason);
+        }
         if let Some(model) = state.chosen().filter(|model| model.is_demo && !running) {
             note(
                 ui,

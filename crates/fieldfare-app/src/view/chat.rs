@@ -1,7 +1,7 @@
 //! The conversation. Only what can be seen is laid out: every part of it is a row with a height, measured when it was
 //! last drawn and estimated before, so that a long answer costs the same as a short one.
 
-use super::{COLUMN, note, strong};
+use super::{COLUMN, note, strong, unless};
 use crate::markdown::{Doc, Kind, draw};
 use crate::state::{Action, State};
 use crate::theme::{self, Palette};
@@ -388,9 +388,9 @@ impl View<'_> {
             self.tool(ui, "Copy", || Action::Copy(message.text.clone()));
             let why = self.state.why_not_regenerate();
             let again = Button::new(RichText::new("Regenerate").small()).frame_when_inactive(false);
-            let response = ui.add_enabled(why.is_none(), again);
+            let response = unless(ui, why, again);
             if let Some(reason) = why {
-                response.on_disabled_hover_text(reason);
+                note(ui, reason);
             } else if response.on_hover_text("Another answer; this one stays").clicked() {
                 self.out.push(Action::Regenerate(message.id));
             }
@@ -398,9 +398,6 @@ impl View<'_> {
             if let Some(run) = message.run {
                 ui.label(RichText::new(figures(&run)).small().color(palette.weak))
                     .on_hover_ui(|ui| diagnostics(ui, &run));
-            }
-            if let (Some(reason), true) = (why, self.shown.last().is_some_and(|last| last.id == message.id)) {
-                note(ui, format!("Regenerate: {reason}"));
             }
         });
     }
@@ -413,7 +410,7 @@ impl View<'_> {
         }
     }
 
-    /// `‹ 2/3 ›`.
+    /// `‹ 2/3 ›`, or with the reason of an arrow that leads nowhere `‹ 3/3, the newest ›`.
     fn versions(&mut self, ui: &mut Ui, message: &Message, from_right: bool) {
         let Some(open) = &self.state.open else { return };
         let versions = tree::versions(&open.conversation.messages, message);
@@ -422,18 +419,22 @@ impl View<'_> {
             return;
         }
         let count = versions.len();
+        let older = place.checked_sub(1).and_then(|place| versions.get(place)).copied();
+        let newer = versions.get(place + 1).copied();
+        let end = match (older, newer) {
+            (None, _) => Some("the oldest"),
+            (_, None) => Some("the newest"),
+            _ => None,
+        };
         let mut step = |ui: &mut Ui, mark: &str, name: &str, to: Option<MessageId>| {
             let button = Button::new(RichText::new(mark).small()).frame_when_inactive(false);
-            let why = if name == "Older version" { "This is the oldest." } else { "This is the newest." };
-            let response =
-                ui.add_enabled(to.is_some(), button).accessible_name(name).on_disabled_hover_text(why);
+            let response = unless(ui, end.filter(|_| to.is_none()), button).accessible_name(name);
             if let Some(to) = to.filter(|_| response.clicked()) {
                 self.out.push(Action::Version(to));
             }
         };
-        let older = place.checked_sub(1).and_then(|place| versions.get(place)).copied();
-        let newer = versions.get(place + 1).copied();
-        let label = RichText::new(format!("{}/{count}", place + 1)).small();
+        let end = end.map_or_else(String::new, |end| format!(", {end}"));
+        let label = RichText::new(format!("{}/{count}{end}", place + 1)).small();
         if from_right {
             step(ui, "›", "Newer version", newer);
             ui.label(label);

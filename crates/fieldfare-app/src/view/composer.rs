@@ -1,8 +1,8 @@
 //! Where questions are written, with their documents.
 
-use super::{column, note, primary};
+use super::{column, note, primary, unless};
 use crate::settings::SendKey;
-use crate::state::{Action, State};
+use crate::state::{Action, NOTHING_WRITTEN, State};
 use crate::{theme, words};
 use eframe::egui::{
     self, Align, Button, CornerRadius, Frame, Key, KeyboardShortcut, Layout, Margin, Modifiers, RichText,
@@ -141,19 +141,17 @@ fn buttons(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
         }
         system(ui, state, out);
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            // Why not is below them, where there is more room.
+            let why = state.why_not_send();
             if let Some(answer) = &state.answer {
-                let why = answer.stopping.then_some("It is being stopped.");
-                let stop = ui.add_enabled(why.is_none(), Button::new("■  Stop"));
+                let stop = unless(ui, why.filter(|_| answer.stopping), Button::new("■  Stop"));
                 if stop.accessible_name("Stop").on_hover_text("Escape").clicked() {
                     out.push(Action::Stop);
                 }
                 return;
             }
-            let why = state.why_not_send();
-            let send = ui.add_enabled(why.is_none(), primary(ui, "Send"));
-            if let Some(reason) = why {
-                send.on_disabled_hover_text(reason);
-            } else if send.clicked() {
+            let send = primary(ui, "Send");
+            if unless(ui, why, send).clicked() {
                 out.push(Action::Send);
             }
         });
@@ -199,28 +197,25 @@ fn system(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
     .on_hover_text("System prompt");
 }
 
+/// Why nothing can be sent, and how long it is; below the button, the shorter of both right under it.
 fn foot(ui: &mut Ui, state: &State) {
     let palette = theme::palette(ui);
+    let small = |text: String| RichText::new(text).small().color(palette.weak);
     ui.horizontal(|ui| {
         let why = state.why_not_send();
-        let written = !state.composer.text.trim().is_empty();
-        match why {
-            Some(reason) if reason != "Nothing is written yet." || written => {
-                ui.label(RichText::new(reason).small().color(palette.weak));
-            }
-            _ => {
-                ui.label(
-                    RichText::new("Answers can be wrong; check what matters.").small().color(palette.weak),
-                );
-            }
-        }
-        let has_any = written || !state.composer.documents.is_empty();
-        if let (true, Some(tokens)) = (has_any, state.written_tokens()) {
-            ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+        let obstacle = why.filter(|reason| *reason != NOTHING_WRITTEN);
+        ui.label(small(obstacle.unwrap_or("Answers can be wrong; check what matters.").to_owned()));
+        let nothing = state.composer.text.trim().is_empty() && state.composer.documents.is_empty();
+        let right = if nothing {
+            why.filter(|reason| *reason == NOTHING_WRITTEN).map(str::to_owned)
+        } else {
+            state.written_tokens().map(|tokens| {
                 let of = state.plan().map(|plan| format!(" of {}", words::count(u64::from(plan.context))));
-                let text = format!("{}{} tokens", words::count(tokens), of.unwrap_or_default());
-                ui.label(RichText::new(text).small().color(palette.weak));
-            });
+                format!("{}{} tokens", words::count(tokens), of.unwrap_or_default())
+            })
+        };
+        if let Some(text) = right {
+            ui.with_layout(Layout::right_to_left(Align::Center), |ui| ui.label(small(text)));
         }
     });
 }

@@ -1,6 +1,6 @@
 //! Models: those that are here, the download, the demonstration model.
 
-use super::{button_or_why, card, note, primary, row, strong};
+use super::{button_or_why, card, note, primary, row, strong, unless};
 use crate::state::{Action, JobState, State};
 use crate::{theme, words};
 use eframe::egui::{Align, Button, Label, Layout, ProgressBar, RichText, TextEdit, Ui};
@@ -84,25 +84,23 @@ fn download(ui: &mut Ui, state: &mut State, out: &mut Vec<Action>) {
         ui.label("The large model: answers questions, writes, translates, programs. It stays on the disk and needs from 2 GB of memory.");
         ui.add_space(4.0);
         let running = matches!(state.models.install, Some(JobState::Running(_)));
+        let why = running.then_some("A download into it is running; pause it first.");
         row(ui, "Folder", |ui| {
             let width = (ui.available_width() - 100.0).max(120.0);
-            let edit =
-                TextEdit::singleline(&mut state.models.folder).desired_width(width).interactive(!running);
-            let field = ui.add(edit).accessible_name("Folder for the download");
+            let edit = TextEdit::singleline(&mut state.models.folder).desired_width(width);
+            let field = unless(ui, why, edit).accessible_name("Folder for the download");
             let asked = state.models.offer.as_ref().and_then(|offer| offer.target.parent());
             let folder = PathBuf::from(state.models.folder.trim());
             if field.lost_focus() && !running && asked != Some(folder.as_path()) {
                 out.push(Action::InstallFolder(folder));
             }
-            let why = running.then_some("A download into it is running; pause it first.");
-            if ui
-                .add_enabled(!running, Button::new("Choose…"))
-                .on_disabled_hover_text(why.unwrap_or_default())
-                .clicked()
-            {
+            if unless(ui, why, Button::new("Choose…")).clicked() {
                 out.push(Action::PickInstallFolder);
             }
         });
+        if let Some(reason) = why {
+            row(ui, "", |ui| note(ui, reason));
+        }
         match &state.models.offer {
             None => {
                 ui.label("Asking what would be fetched…");
@@ -166,7 +164,8 @@ fn install_buttons(ui: &mut Ui, state: &State, running: bool, out: &mut Vec<Acti
     let unknown = state.models.offer.as_ref().is_some_and(|offer| offer.obstacle.is_some());
     ui.horizontal_wrapped(|ui| {
         let name = if kept { "Resume" } else { "Download" };
-        if !done && ui.add_enabled(why.is_none(), primary(ui, name)).clicked() {
+        let button = primary(ui, name);
+        if !done && unless(ui, why, button).clicked() {
             out.push(Action::Install);
         }
         if unknown && ui.button("Ask again").clicked() {

@@ -15,7 +15,7 @@ pub mod status;
 
 use crate::state::{Action, Page, State};
 use crate::theme::{self, Palette};
-use eframe::egui::{self, Button, CornerRadius, Frame, Margin, Response, RichText, Stroke, Ui};
+use eframe::egui::{self, Button, CornerRadius, Frame, Margin, Response, RichText, Stroke, Ui, Widget};
 
 /// What views keep for themselves between frames: nothing that is true, only what is laid out.
 #[derive(Default)]
@@ -135,13 +135,20 @@ pub fn primary(ui: &Ui, text: &str) -> Button<'static> {
     Button::new(RichText::new(text.to_owned()).color(palette.on_button)).fill(palette.button)
 }
 
+/// A control that cannot be used while there is a reason. Screen readers and the pointer are told it here; for everybody else the
+/// caller writes it beside the control (the tests insist).
+pub fn unless(ui: &mut Ui, why_not: Option<&str>, control: impl Widget) -> Response {
+    let response = ui.add_enabled(why_not.is_none(), control);
+    let Some(reason) = why_not else { return response };
+    ui.ctx().accesskit_node_builder(response.id, |node| node.set_description(reason));
+    response.on_disabled_hover_text(reason)
+}
+
 /// A button, and beside it why it cannot be pressed, if so; whether it was pressed is the answer.
 pub fn button_or_why(ui: &mut Ui, button: Button<'_>, why_not: Option<&str>) -> bool {
-    let response = ui.add_enabled(why_not.is_none(), button);
+    let response = unless(ui, why_not, button);
     if let Some(reason) = why_not {
-        let response = response.on_disabled_hover_text(reason);
         note(ui, reason);
-        return response.clicked();
     }
     response.clicked()
 }

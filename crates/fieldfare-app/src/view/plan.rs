@@ -1,6 +1,6 @@
 //! The memory budget as one slider, and what it would mean, before it is applied.
 
-use super::{button_or_why, note, primary, row, strong};
+use super::{button_or_why, note, primary, row, strong, unless};
 use crate::state::{Action, State};
 use crate::{theme, words};
 use eframe::egui::{self, Align2, FontId, Label, RichText, Sense, Slider, Ui, WidgetInfo};
@@ -15,8 +15,8 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
     note(ui, format!("For {}.", model.name));
     let mut draft = state.draft();
     let before = draft.clone();
+    let off = draft.memory_bytes.is_none().then_some("The slider is off while the machine decides.");
     row(ui, "Memory", |ui| {
-        let automatic = draft.memory_bytes.is_none();
         let highest = state.planning.automatic.as_ref().map_or(16e9, |plan| plan.memory_bytes as f64);
         let step = if highest > 4e9 { 5e7 } else { (highest / 200.0).max(1.0) };
         // Round figures, from the first that can do.
@@ -29,8 +29,8 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
             .clamping(egui::SliderClamping::Edits)
             .custom_formatter(|value, _| words::bytes(value as u64))
             .custom_parser(|text| words::parse_bytes(text).map(|bytes| bytes as f64));
-        let response = ui.name_inputs("Memory budget", |ui| ui.add_enabled(!automatic, slider));
-        if response.changed() && !automatic {
+        let response = ui.name_inputs("Memory budget", |ui| unless(ui, off, slider));
+        if response.changed() && off.is_none() {
             draft.memory_bytes = Some(value as u64);
         }
     });
@@ -41,8 +41,8 @@ pub fn show(ui: &mut Ui, state: &State, out: &mut Vec<Action>) {
             draft.memory_bytes = if automatic { None } else { highest.or(Some(4_000_000_000)) };
         }
     });
-    if draft.memory_bytes.is_none() {
-        note(ui, "The slider is off while the machine decides.");
+    if let Some(reason) = off {
+        note(ui, reason);
     }
     more(ui, state, &mut draft);
     if draft != before {
@@ -122,7 +122,7 @@ fn more(ui: &mut Ui, state: &State, draft: &mut fieldfare_app_worker::message::E
     });
 }
 
-/// A number that may be left to the program.
+/// A number that may be left to the program; the ticked box beside it says why it cannot be changed then.
 fn optional(
     ui: &mut Ui,
     value: &mut Option<u32>,
@@ -135,7 +135,7 @@ fn optional(
     let mut left_alone = value.is_none();
     let mut number = value.unwrap_or(usual);
     let field = egui::DragValue::new(&mut number).range(range).speed(1.0);
-    let response = ui.add_enabled(!left_alone, field).accessible_name(name);
+    let response = unless(ui, left_alone.then_some(automatic), field).accessible_name(name);
     if response.changed() && !left_alone {
         *value = Some(number);
     }

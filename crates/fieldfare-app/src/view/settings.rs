@@ -1,6 +1,6 @@
 //! Settings: the engine's, how answers are drawn, the look.
 
-use super::{card, note, row};
+use super::{card, note, row, unless};
 use crate::settings::{Preset, SendKey, Theme, ZOOM};
 use crate::state::{Action, State};
 use crate::words;
@@ -55,25 +55,26 @@ fn answers(ui: &mut Ui, settings: &mut crate::settings::Settings) {
     row(ui, "Longest answer", |ui| {
         let mut free = settings.max_tokens.is_none();
         let mut most = settings.max_tokens.unwrap_or(2_048);
-        let field = ui
-            .add_enabled(!free, DragValue::new(&mut most).range(1..=262_144))
-            .accessible_name("Longest answer");
+        let why = "As long as it fits";
+        let field = DragValue::new(&mut most).range(1..=262_144);
+        let field = unless(ui, free.then_some(why), field).accessible_name("Longest answer");
         if field.changed() && !free {
             settings.max_tokens = Some(most);
         }
         ui.label("tokens");
-        if ui.checkbox(&mut free, "As long as it fits").changed() {
+        if ui.checkbox(&mut free, why).changed() {
             settings.max_tokens = (!free).then_some(most);
         }
     });
     row(ui, "Seed", |ui| {
         let mut free = settings.seed.is_none();
         let mut seed = settings.seed.unwrap_or(1);
-        let field = ui.add_enabled(!free, DragValue::new(&mut seed)).accessible_name("Seed");
+        let why = "Another one each time";
+        let field = unless(ui, free.then_some(why), DragValue::new(&mut seed)).accessible_name("Seed");
         if field.changed() && !free {
             settings.seed = Some(seed);
         }
-        if ui.checkbox(&mut free, "Another one each time").changed() {
+        if ui.checkbox(&mut free, why).changed() {
             settings.seed = (!free).then_some(seed);
         }
     });

@@ -68,6 +68,7 @@ fn the_download_begins_pauses_goes_on_and_ends() {
     rig.run();
     rig.must_see("Fetching layer 7 of 30: 21 %");
     rig.must_see("46.0 MB/s · 4 min left");
+    rig.must_see("A download into it is running; pause it first.");
     rig.press("Pause");
     rig.must_see("Paused; what was fetched stays.");
     rig.fake.say(Event::Offer(fake::offer(3_000_000_000)));
@@ -530,6 +531,7 @@ fn the_benchmark_runs_and_draws() {
     rig.fake.say(Event::BenchRow(fake::bench_row(2.0)));
     rig.run();
     rig.must_see("Measuring: 1 of 4 done");
+    rig.must_see("This is being measured; Stop ends it.");
     rig.fake.say(Event::BenchRow(fake::bench_row(4.0)));
     rig.fake.say(Event::BenchDone(Ok(())));
     rig.run();

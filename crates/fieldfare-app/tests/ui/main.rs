@@ -71,6 +71,31 @@ pub(crate) trait Looks {
         assert!(!self.sees(text), "“{text}” is there");
     }
 
+    /// Fails if a control that cannot be used does not say why: to screen readers, and in words near it.
+    #[track_caller]
+    fn must_explain(&self) {
+        use egui_kittest::kittest::NodeT;
+        let all: Vec<_> = self.window().query_all_by(|_| true).collect();
+        for control in &all {
+            let node = control.accesskit_node();
+            // The value beside a slider is spoken with the slider.
+            let part = node.labelled_by().any(|by| by.is_disabled() && by.description().is_some());
+            if !node.is_disabled() || part {
+                continue;
+            }
+            let name = node.label().or_else(|| node.value()).unwrap_or_default();
+            let why = node.description().unwrap_or_default();
+            assert!(!why.is_empty(), "“{name}” cannot be used and says nothing: {:#?}", self.names());
+            let near = control.rect().expand2(egui::vec2(2_000.0, 80.0));
+            let beside = all.iter().any(|other| {
+                let words = other.accesskit_node();
+                let said = words.label().or_else(|| words.value()).unwrap_or_default();
+                words.id() != node.id() && said.contains(&why) && near.intersects(other.rect())
+            });
+            assert!(beside, "“{name}” cannot be used, and “{why}” is not beside it: {:#?}", self.names());
+        }
+    }
+
     /// All names there are.
     fn names(&self) -> Vec<String> {
         self.window()
@@ -135,7 +160,7 @@ impl Rig {
         rig
     }
 
-    /// Lets both go on until neither has anything more to say.
+    /// Lets both go on until neither has anything more to say. What then cannot be used must say why.
     pub(crate) fn run(&mut self) {
         for _ in 0..12 {
             let asked = self.fake.pump();
@@ -144,6 +169,7 @@ impl Rig {
                 break;
             }
         }
+        self.must_explain();
     }
 
     /// Presses the button with this name.
