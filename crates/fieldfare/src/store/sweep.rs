@@ -343,7 +343,7 @@ impl ExpertStore {
             }
             // What was read ahead gives way to the layer at hand alone.
             (Some((of, _)), Some(sweep)) => {
-                layer == sweep.layer || !sweep.next.is_some_and(|next| next.layer == of)
+                layer == sweep.layer || sweep.next.is_none_or(|next| next.layer != of)
             }
             (Some((of, _)), None) => of != layer,
         };
