@@ -94,6 +94,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Logits that are all different, the same each time.
+fn made_up_logits(vocabulary: usize) -> Vec<f32> {
+    (0..vocabulary as u32).map(|id| (id.wrapping_mul(2_654_435_761) >> 16) as f32 / 4000.0).collect()
+}
+
 fn one(tokenizer: &Tokenizer, grammars: &Grammars, case: &Case, rounds: usize) -> Result<()> {
     let before = memory::process().rss.unwrap_or(0);
     let start = Instant::now();
@@ -103,8 +108,7 @@ fn one(tokenizer: &Tokenizer, grammars: &Grammars, case: &Case, rounds: usize) -
     tokenizer.encode_with_control(&case.answer, &mut ids);
     let sampling = Sampling { seed: Some(1), ..Sampling::default() };
     let vocabulary = tokenizer.vocab_size();
-    let logits: Vec<f32> =
-        (0..vocabulary as u32).map(|id| (id.wrapping_mul(2_654_435_761) >> 16) as f32 / 4000.0).collect();
+    let logits = made_up_logits(vocabulary);
     let mut scratch = logits.clone();
     let (mut bound_times, mut free_times) = (Vec::new(), Vec::new());
     // What each place costs at best: what the machine does beside is not the mask's.
@@ -194,8 +198,7 @@ fn steps(tokenizer: &Tokenizer, grammars: &Grammars, case: &Case, rounds: usize,
     tokenizer.encode_with_control(&case.answer, &mut ids);
     let sampling = Sampling { seed: Some(1), ..Sampling::default() };
     let vocabulary = tokenizer.vocab_size();
-    let logits: Vec<f32> =
-        (0..vocabulary as u32).map(|id| (id.wrapping_mul(2_654_435_761) >> 16) as f32 / 4000.0).collect();
+    let logits = made_up_logits(vocabulary);
     let mut scratch = logits.clone();
     let mut sums = [Duration::ZERO; 3];
     // What each place costs at best: what the machine does beside is not the mask's.

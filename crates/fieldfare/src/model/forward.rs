@@ -204,7 +204,7 @@ pub(super) fn forward(
     attention::fill_rope(pass.config, rows, |row| pass.position(row), &mut w.rope);
     let few = rows == 1 || matches!(texts, Texts::Each(_));
     if !few && let Some(first) = weights.layers.first() {
-        look.begin_prompt();
+        look.begin_prompt(store);
         let experts = look.foresee(pass, (0, &first.feed_forward), (rows, w.x), s);
         store.read_ahead(Next { layer: 0, experts });
     }

@@ -152,7 +152,9 @@ pub(super) struct Looker {
     since: Option<Instant>,
     reads: bool,
     found: Found,
-    /// Of the prompt at hand: guesses judged, and right ones.
+    /// The prompt at hand may want something that is not held.
+    lacks: bool,
+    /// Of it: guesses judged, and right ones.
     prompt: Found,
 }
 
@@ -166,6 +168,7 @@ impl Looker {
             since: None,
             reads: false,
             found: Found::default(),
+            lacks: true,
             prompt: Found::default(),
         }
     }
@@ -223,8 +226,9 @@ impl Looker {
     }
 
     /// A prompt begins.
-    pub(super) fn begin_prompt(&mut self) {
+    pub(super) fn begin_prompt(&mut self, store: &ExpertStore) {
         self.guess.clear();
+        self.lacks = !store.holds_all();
         self.prompt = Found::default();
     }
 
@@ -236,6 +240,9 @@ impl Looker {
         (rows, x): (usize, &[f32]),
         s: &mut Scratch,
     ) -> &[usize] {
+        if !self.lacks {
+            return &[];
+        }
         if rows >= AHEAD_ROWS {
             return &self.all;
         }

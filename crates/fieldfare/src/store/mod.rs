@@ -445,6 +445,11 @@ impl ExpertStore {
         self.readers.reader().mode()
     }
 
+    /// Whether every expert is in a slot.
+    pub fn holds_all(&self) -> bool {
+        self.layers.iter().all(|layer| layer.held.iter().flatten().count() == self.experts)
+    }
+
     /// Slots beside those of the layers, to read ahead into.
     pub fn spares(&self) -> usize {
         self.spares.len()

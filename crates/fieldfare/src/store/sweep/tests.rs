@@ -150,6 +150,7 @@ fn a_pass_reads_every_expert_at_most_once_and_a_held_one_not_at_all() {
             store.close_transit();
             let stats = store.stats();
             let (misses, hits) = (stats.misses - before.misses, stats.hits - before.hits);
+            assert_eq!(store.holds_all(), slots == LAYERS * EXPERTS);
             let held = if pass == 0 { 0 } else { slots as u64 };
             assert_eq!((misses, hits), ((LAYERS * EXPERTS) as u64 - held, held), "{slots} {buffers} {pass}");
         }
