@@ -22,14 +22,14 @@ const AHEAD: usize = 4;
 /// The same for the integer kernels.
 const AHEAD_Q: usize = 3;
 /// The same along a source row, in bytes.
-const ROW_AHEAD: usize = 512;
+const ROW_AHEAD: usize = 256;
 
 /// Rows `first..first + L` of a matrix. Lanes beyond the last row repeat it; their results are dropped.
 pub(super) enum Source<const L: usize> {
     /// Start of the panel, and which of its 16 rows is the first here.
     Tiles { panel: *const u8, lane: usize },
-    /// Start of each row.
-    Rows { weights: [*const u8; L], scales: [*const u8; L], biases: [*const u8; L] },
+    /// Start of each row, and the bytes of a row of weights.
+    Rows { weights: [*const u8; L], scales: [*const u8; L], biases: [*const u8; L], row_bytes: usize },
 }
 
 /// Scales and biases of some groups of source rows, as the tiles have them.
@@ -62,6 +62,7 @@ impl<const L: usize> Source<L> {
                     weights: std::array::from_fn(|lane| weights[row(lane) * row_bytes..].as_ptr()),
                     scales: std::array::from_fn(|lane| scales[row(lane) * side_bytes..].as_ptr()),
                     biases: std::array::from_fn(|lane| biases[row(lane) * side_bytes..].as_ptr()),
+                    row_bytes,
                 }
             }
         }
@@ -77,8 +78,8 @@ impl<const L: usize> Source<L> {
                     ask(*panel, (g + AHEAD_Q) * tile::TILE_BYTES + line * 64);
                 }
             }
-            Source::Rows { weights, .. } if (g * bytes).is_multiple_of(64) => {
-                prefetch_rows(weights, g * bytes);
+            Source::Rows { weights, row_bytes, .. } if (g * bytes).is_multiple_of(64) => {
+                prefetch_rows(weights, *row_bytes, g * bytes);
             }
             _ => {}
         }
@@ -106,7 +107,13 @@ impl<const L: usize> Source<L> {
                 let slot = g % SIDE_GROUPS;
                 if slot == 0 {
                     let count = SIDE_GROUPS.min(groups - g);
-                    // SAFETY: each row has a scale and a bias for each group.
+                    if g == 0 {
+                        // Those of the next block, which lie behind this one's.
+                        let block = L * groups * 2;
+                        ask_rows::<_MM_HINT_T0>(scales[0], block, block);
+                        ask_rows::<_MM_HINT_T0>(biases[0], block, block);
+                    }
+                    // SAFETY: each row has a scale and a bias for each group; whoever multiplies with AVX2 or more has AVX2.
                     unsafe {
                         gather(scales, g, count, &mut side.scales);
                         gather(biases, g, count, &mut side.biases);
@@ -118,11 +125,13 @@ impl<const L: usize> Source<L> {
     }
 }
 
-/// Groups `g..g + count` of `L` rows, group by group.
+/// Groups `g..g + count` of `L` rows, group by group. A function by itself: as a part of a kernel's loop its 32 addresses
+/// are carried along as 32 counters in memory, which took up to half of a product's time.
 ///
 /// # Safety
-/// Each row has a value for each of these groups.
-#[inline(always)]
+/// The CPU has AVX2. Each row has a value for each of these groups.
+#[target_feature(enable = "avx2")]
+#[inline(never)]
 unsafe fn gather<const L: usize>(
     rows: &[*const u8; L],
     g: usize,
@@ -181,12 +190,17 @@ pub(super) struct ActRow {
 }
 
 impl ActRow {
-    /// Row `m`, which exists.
+    /// Rows `first..first + M`, which exist. A function of its own, without the features of a kernel: the closure of one
+    /// with features cannot become part of `from_fn`, and was called for every row of every block.
     #[inline(always)]
-    pub(super) fn new(acts: &Acts, m: usize) -> ActRow {
+    pub(super) fn several<const M: usize>(acts: &Acts, first: usize) -> [ActRow; M] {
         let (groups, planes) = (acts.groups(), acts.planes().count());
-        let lines = acts.lines()[m * groups * planes..].as_ptr();
-        ActRow { lines, sides: acts.sides()[m * groups..].as_ptr() }
+        let lines = acts.lines()[first * groups * planes..(first + M) * groups * planes].as_ptr();
+        let sides = acts.sides()[first * groups..(first + M) * groups].as_ptr();
+        std::array::from_fn(|m| ActRow {
+            lines: lines.wrapping_add(m * groups * planes),
+            sides: sides.wrapping_add(m * groups),
+        })
     }
 }
 
@@ -209,12 +223,15 @@ pub(super) fn ask_rows<const HINT: i32>(at: *const u8, offset: usize, len: usize
     }
 }
 
-/// Asks for a cache line of each row, some way after `offset`; two groups of 4 bits are one line.
+/// Asks for a cache line of each row, some way after `offset`; two groups of 4 bits are one line. Beyond its end a row asks
+/// for the beginning of the one that takes its place in the next block.
 #[inline(always)]
-pub(super) fn prefetch_rows<const L: usize>(rows: &[*const u8; L], offset: usize) {
+pub(super) fn prefetch_rows<const L: usize>(rows: &[*const u8; L], row_bytes: usize, offset: usize) {
+    let at = offset + ROW_AHEAD;
+    let at = if at < row_bytes { at } else { at + (L - 1) * row_bytes };
     for row in rows {
         // SAFETY: a hint; it reads nothing and cannot fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(offset + ROW_AHEAD).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(at).cast()) };
     }
 }
 

@@ -205,9 +205,9 @@ unsafe fn group<const N: usize, const TILED: bool>(
                     *word = _mm256_loadu_si256(tile.add(k * 64).cast());
                 }
             }
-            Source::Rows { weights, .. } if !TILED => {
+            Source::Rows { weights, row_bytes, .. } if !TILED => {
                 if g.is_multiple_of(2) {
-                    x86::prefetch_rows(weights, g * N * 4);
+                    x86::prefetch_rows(weights, *row_bytes, g * N * 4);
                 }
                 for (h, words) in words.chunks_exact_mut(4).enumerate() {
                     transpose(weights, g * N * 4 + h * 16, words);

@@ -145,7 +145,7 @@ macro_rules! product {
             side: &mut Side<LANES>,
             place: &Place<'_>,
         ) -> usize {
-            let x: [ActRow; M] = std::array::from_fn(|m| ActRow::new(acts, place.m + m));
+            let x: [ActRow; M] = ActRow::several(acts, place.m);
             let mut sums = [[_mm256_setzero_ps(); M]; H];
             for g in 0..groups {
                 if place.new {

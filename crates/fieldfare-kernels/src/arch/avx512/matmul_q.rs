@@ -151,7 +151,7 @@ unsafe fn some<const TILED: bool, const P: usize, const M: usize>(
     side: &mut Side<LANES>,
     place: &Place<'_>,
 ) -> usize {
-    let x: [ActRow; M] = std::array::from_fn(|m| ActRow::new(acts, place.m + m));
+    let x: [ActRow; M] = ActRow::several(acts, place.m);
     let mut sums = [_mm512_setzero_ps(); M];
     for g in 0..groups {
         if place.new {
@@ -180,7 +180,7 @@ unsafe fn some_bytes<const P: usize, const M: usize>(
     place: &Place<'_>,
 ) -> usize {
     let Source::Rows { weights, .. } = source else { unreachable!("8-bit weights are in source order") };
-    let x: [ActRow; M] = std::array::from_fn(|m| ActRow::new(acts, place.m + m));
+    let x: [ActRow; M] = ActRow::several(acts, place.m);
     let mut sums = [_mm512_setzero_ps(); M];
     for g in 0..groups {
         if place.new {
@@ -208,7 +208,7 @@ unsafe fn some_turned<const P: usize, const M: usize>(
     acts: &Acts,
     place: &Place<'_>,
 ) -> usize {
-    let x: [ActRow; M] = std::array::from_fn(|m| ActRow::new(acts, place.m + m));
+    let x: [ActRow; M] = ActRow::several(acts, place.m);
     let mut sums = [_mm512_setzero_ps(); M];
     for (g, group) in turned.0[..groups].iter().enumerate() {
         if let Some(Source::Rows { weights, .. }) = next {
