@@ -3,7 +3,9 @@
 //!
 //! Texts are ids drawn from a seed, so any model directory will do. The weights of a synthetic model ask for any expert
 //! as often as for another; with `--routing generated` experts are asked for as real texts do, each text by its own
-//! favourites: the texts' answers lie at different positions, and what a position asks for depends on its text.
+//! favourites: the texts' answers lie at different positions, and what a position asks for depends on its text. Then what
+//! the ways could make with everything in memory is known too: the bytes that their steps touch, at the rate at which
+//! memory is read between the rounds.
 
 use crate::wrong_use;
 use anyhow::Result;
@@ -11,14 +13,19 @@ use clap::{Args, ValueEnum};
 use fieldfare::engine::{
     Ask, Cancel, Engine, EngineOptions, Event, GenerateOptions, Generation, Listener, MemoryBudget, Sharing,
 };
-use fieldfare::measure::median;
+use fieldfare::measure::memory::{MemoryProbe, usual_bytes};
 use fieldfare::measure::routing::{RouteShape, Routes};
+use fieldfare::measure::traffic::Traffic;
+use fieldfare::measure::{best, median};
 use fieldfare::model::{Precision, RouteOverride, TOGETHER};
 use fieldfare::sample::Sampling;
-use fieldfare::sys::{memory, size};
+use fieldfare::sys::{machine, memory, size};
+use fieldfare_kernels::Kernels;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Which texts, and in what memory.
 #[derive(Args)]
@@ -64,14 +71,35 @@ enum Routing {
 }
 
 /// Experts by position: each band of positions is another text.
+#[derive(Clone)]
 struct Bands {
-    texts: Vec<Routes>,
+    texts: Arc<[Routes]>,
     band: usize,
 }
 
 impl Bands {
     fn text(&self, position: usize) -> &Routes {
         &self.texts[position / self.band % self.texts.len()]
+    }
+}
+
+impl Bands {
+    /// Bytes that a token touches with its text alone, and in steps that all texts share, means over the answers. Texts
+    /// that begin together stay together, so what a step wants of the experts is known.
+    fn bytes(&self, model: &Traffic, starts: &[usize], tokens: usize) -> [f64; 2] {
+        let (mut alone, mut shared) = (0, 0);
+        for step in 1..tokens {
+            let contexts: Vec<usize> = starts.iter().map(|start| start + step).collect();
+            alone += contexts.iter().map(|&context| model.touched(context)).sum::<u64>();
+            let wanted = |layer: usize| {
+                let positions = contexts.iter().map(|context| context - 1);
+                let all = positions.flat_map(|at| self.text(at).experts(layer, at).iter().copied());
+                all.collect::<BTreeSet<u16>>().len() as u64
+            };
+            let experts = (0..model.layers.len()).map(wanted).sum();
+            shared += model.touched_together(&contexts, experts);
+        }
+        [alone, shared].map(|bytes| bytes as f64 / (starts.len() * (tokens - 1)) as f64)
     }
 }
 
@@ -128,6 +156,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     };
     let mut engine = Engine::open(&options.model, engine)?;
     println!("{}", engine.plan());
+    let mut bands = None;
     if options.routing == Routing::Generated {
         let config = engine.runner_mut().config();
         let shape = RouteShape {
@@ -137,15 +166,20 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         };
         let text = |at| Routes::generate_guessed(shape, 2 * band, options.seed + at, options.recall);
         let texts = (0..options.texts as u64).map(text).collect();
-        engine.runner_mut().set_reroute(Some(Box::new(Bands { texts, band })));
+        let routes = Bands { texts, band };
+        engine.runner_mut().set_reroute(Some(Box::new(routes.clone())));
+        bands = Some(routes);
     }
     let prompts = prompts(options, band, u32::try_from(engine.vocab_size())?)?;
     println!(
         "round, way: tokens a second, seconds with prompts | hits, GB read, slots a layer, KV MB, resident MB"
     );
     let (mut rates, mut wholes): ([Vec<f64>; 3], [Vec<f64>; 3]) = Default::default();
-    let (mut wanted, mut same) = (None, true);
+    let (mut wanted, mut same, mut memory) = (None, true, Vec::new());
     for round in 0..options.rounds {
+        if bands.is_some() {
+            memory.push(memory_rate()?);
+        }
         for ((way, rates), wholes) in Way::ALL.into_iter().zip(&mut rates).zip(&mut wholes) {
             // Each way reads the prompts, and finds their experts in the slots.
             engine.session().clear();
@@ -185,8 +219,34 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             whole(0) / whole(at)
         );
     }
+    if let Some(bands) = &bands {
+        memory.push(memory_rate()?);
+        let model = Traffic::of(engine.model_dir(), if options.exact { 4 } else { 2 })?;
+        let starts: Vec<usize> = prompts.iter().map(Vec::len).collect();
+        let [alone, shared] = bands.bytes(&model, &starts, options.tokens);
+        let rate = median(&memory).unwrap_or(f64::NAN);
+        let listed: Vec<String> = memory.iter().map(|rate| format!("{:.1}", rate / 1e9)).collect();
+        println!("memory, GB/s before each round and at the end: {}", listed.join(", "));
+        for (name, bytes, reached) in [("alone", alone, middle(0)), ("side by side", shared, middle(1))] {
+            println!(
+                "{name}: {:.2} GB a token, {:.2} tokens a second at the rate of memory, of which {:.2} reached",
+                bytes / 1e9,
+                rate / bytes,
+                reached * bytes / rate
+            );
+        }
+        println!("the bytes allow {:.2} times one after the other", alone / shared);
+    }
     println!("{}", if same { "all answers are the same" } else { "answers differ" });
     Ok(same)
+}
+
+/// Bytes a second that memory gives to all threads.
+fn memory_rate() -> Result<f64> {
+    let bytes = usual_bytes(memory::room().free(), machine::largest_cache());
+    let mut probe = MemoryProbe::new(Kernels::detect(), machine::cores(), bytes)?;
+    let samples: Vec<f64> = (0..5).map(|_| probe.sample(Duration::from_millis(60))).collect();
+    Ok(best(&samples))
 }
 
 /// One prompt for each text; the end of each is another band.

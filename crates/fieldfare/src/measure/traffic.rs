@@ -165,13 +165,19 @@ impl Traffic {
 
     /// Bytes that a token with `context` positions reads when everything is in memory.
     pub fn touched(&self, context: usize) -> u64 {
-        let experts = self.expert.saturating_mul(self.top_k as u64);
+        let experts = (self.top_k as u64).saturating_mul(self.layers.len() as u64);
+        self.touched_together(&[context], experts)
+    }
+
+    /// Bytes that a step of several texts reads when everything is in memory: each text has so many positions, and all
+    /// of them together want `experts` different experts, counted over all layers.
+    pub fn touched_together(&self, contexts: &[usize], experts: u64) -> u64 {
         let layers = self.layers.iter().map(|layer| {
-            [layer.attention, layer.dense, layer.kv(context), experts]
-                .into_iter()
-                .fold(0, u64::saturating_add)
+            let caches = contexts.iter().map(|&context| layer.kv(context));
+            caches.fold(layer.attention.saturating_add(layer.dense), u64::saturating_add)
         });
-        layers.fold(self.head, u64::saturating_add)
+        let resident = layers.fold(self.head, u64::saturating_add);
+        resident.saturating_add(self.expert.saturating_mul(experts))
     }
 
     /// Multiplications of a prompt of so many tokens; logits are computed once.
@@ -234,6 +240,9 @@ mod tests {
         // 2.16 GB a token and 231 MB of cache at 1,024 positions, as computed by hand.
         assert!((2_150_000_000..2_170_000_000).contains(&model.touched(0)));
         assert_eq!((model.touched(1024) - model.touched(0)) / 1_000_000, 230);
+        // Two texts share all but caches and experts.
+        let two = model.touched_together(&[1024, 1024], 30 * 15);
+        assert_eq!(two - model.touched(1024), model.touched(1024) - model.touched(0) + 30 * 7 * model.expert);
         // 3.08 billion a token, without attention.
         let macs: u64 = model.layers.iter().map(|layer| layer.macs + 8 * model.expert_macs).sum();
         assert_eq!(macs / 10_000_000, 308);
