@@ -42,7 +42,7 @@ pub fn sampling(
         if let Some(value) = number(map, key)? {
             let small = value as f32;
             if !(small > 0.0 && small.is_finite()) {
-                return Err(ApiError::value(key, "must be above 0"));
+                return Err(ApiError::value(key, "must be above 0 and within single precision (3.4e38)"));
             }
             sampling.repetition_penalty = small;
             break;

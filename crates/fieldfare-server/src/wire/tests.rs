@@ -3,7 +3,6 @@
 use super::chat::{ChatRequest, Served};
 use super::completions::CompletionRequest;
 use super::error::ApiError;
-use super::fields;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -457,54 +456,6 @@ fn completions_that_are_refused() {
     ];
     for (body, code, param) in &table {
         check(completion(body).map(drop), code, param, body);
-    }
-}
-
-#[test]
-fn bodies_that_are_no_object() {
-    let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
-    let bodies: [&[u8]; 10] = [
-        b"",
-        b" \n",
-        b"null",
-        b"[]",
-        b"\"x\"",
-        b"{",
-        b"{\"a\":1}x",
-        b"{\"a\":\"\xff\"}",
-        b"\xef\xbb\xbf{}",
-        deep.as_bytes(),
-    ];
-    for body in bodies {
-        let error = fields::object(body).expect_err("it is no object");
-        assert_eq!((error.status, error.code, error.param), (400, "invalid_json", None), "{body:?}");
-    }
-    // What was sent is never quoted.
-    let error = fields::object(b"{\"secret words\"").expect_err("it is cut");
-    assert!(!error.message.contains("secret"), "{}", error.message);
-}
-
-#[test]
-fn half_a_character_is_a_question_mark() {
-    for (sent, wanted) in [
-        (r#""\ud83d""#, "\u{fffd}"),
-        (r#""cut \uD83D""#, "cut \u{fffd}"),
-        (r#""\udcff\ud83d\ude00\ud83d\ud83d\ude00""#, "\u{fffd}😀\u{fffd}😀"),
-        (r#""\ud83d\n\udE00x""#, "\u{fffd}\n\u{fffd}x"),
-        // These are none.
-        (r#""\\ud83d \ud800""#, "\\ud83d \u{fffd}"),
-        (r#""\\\ud83d\u0041""#, "\\\u{fffd}A"),
-        (r#""\ud83d\ude00""#, "😀"),
-    ] {
-        let body = format!("{{\"a\":{sent}}}");
-        let read = fields::object(body.as_bytes());
-        assert_eq!(read.map(|map| map["a"].clone()), Ok(json!(wanted)), "{sent}");
-    }
-    for broken in
-        [r#"{"a":"\ud83"}"#, r#"{"a":"\ud83d"#, r#"{"a":"\ud8+d"}"#, r#"{"a":\ud83d}"#, r#"{"a":"\"#]
-    {
-        let error = fields::object(broken.as_bytes()).expect_err("it is no JSON");
-        assert_eq!(error.code, "invalid_json", "{broken}");
     }
 }
 
